@@ -1,0 +1,61 @@
+-- Takes the jobs of one dead incarnation away from it: running → ready | retrying (as a suspect) | dead; entries that it had
+-- fetched but not claimed go back to the front and are charged nothing.
+-- ARGV: 2 incarnation, 3 most jobs of this call, 4 crashes that bury a job, then the waits in ms before the 2nd, 3rd … delivery
+--       after a crash (the last repeats).
+-- Returns {requeued, buried, unclaimed, 1 when there is more}. Marks the owner as gone, so that it can claim nothing any more.
+local inc, limit, most = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local OWNERS, PROC, RUN, STATES = Q .. ':owners', Q .. ':p:' .. inc, Q .. ':run:' .. inc, Q .. ':s'
+local owner = redis.call('HGET', OWNERS, inc)
+if not owner then return {0, 0, 0, 0} end
+if string.sub(owner, 1, 4) ~= 'gone' then redis.call('HSET', OWNERS, inc, string.format('gone %.0f', ms)) end
+
+local moved = redis.call('LRANGE', PROC, 0, limit - 1)
+local unclaimed = 0
+for i = 1, #moved do
+  if moved[i] ~= BELL then
+    redis.call('RPUSH', MAIN, moved[i])
+    unclaimed = unclaimed + 1
+  end
+end
+if #moved > 0 then redis.call('LTRIM', PROC, #moved, -1) end
+
+local ids = redis.call('SPOP', RUN, limit)
+local requeued, buried = 0, 0
+if #ids > 0 then
+  local states = redis.call('HMGET', STATES, unpack(ids))
+  for i, id in ipairs(ids) do
+    local letter, token, attempt, crashes, handbacks, flags, due, start, node
+    if states[i] then letter, token, attempt, crashes, handbacks, flags, due, start, node = parse(states[i]) end
+    local body = redis.call('HGET', bucket(id), id)
+    if letter == 'r' and node == inc and body then
+      crashes = crashes + 1
+      record(id, attempt, 'k', token, due, start, node, 'its node died')
+      flags = bit.bor(bit.band(flags, 15), HISTORY)
+      local _, _, _, _, own = header(body)
+      -- The token grows: a late write of the dead node is refused whatever the state says.
+      token = string.format('%016.0f', tonumber(token) + 1)
+      if crashes >= (own > 0 and own or most) then
+        free_unique(id, body)
+        redis.call('HSET', STATES, id, pack('x', token, attempt, crashes, handbacks, flags, due, start, node)
+          .. string.format(' %.0f killed its node %d times', ms, crashes))
+        redis.call('ZADD', Q .. ':dead', ms, id)
+        redis.call('HINCRBY', Q .. ':totals', 'dead', 1)
+        buried = buried + 1
+      elseif crashes == 1 then
+        redis.call('HSET', STATES, id, pack('q', token, attempt - 1, crashes, handbacks, flags, due, start, node))
+        place(id, body, flags, true)
+        requeued = requeued + 1
+      else
+        local waits = #ARGV - 4
+        local wait = tonumber(ARGV[4 + math.min(crashes - 1, waits)]) or 0
+        redis.call('HSET', STATES, id, pack('t', token, attempt - 1, crashes, handbacks, bit.bor(flags, SUSPECT), ms + wait, start, node))
+        redis.call('ZADD', Q .. ':retrying', ms + wait, id)
+        nudge('due')
+        requeued = requeued + 1
+      end
+    end
+  end
+end
+local more = 0
+if redis.call('SCARD', RUN) > 0 or redis.call('LLEN', PROC) > 0 then more = 1 end
+return {requeued, buried, unclaimed, more}
