@@ -46,7 +46,11 @@ pub async fn sleep(args: Millis, job: JobContext) -> Outcome {
 /// `demo.fail`: fails the first attempts, then is done.
 pub async fn fail(args: Times, job: JobContext) -> Outcome {
     let attempt = job.attempt();
-    if attempt <= args.times { Outcome::retry(format!("failure {attempt} of {}, as asked", args.times)) } else { Outcome::Done(None) }
+    if attempt <= args.times {
+        Outcome::retry(format!("failure {attempt} of {}, as asked", args.times))
+    } else {
+        Outcome::Done(None)
+    }
 }
 
 /// `demo.panic`: panics, which is a failed attempt.

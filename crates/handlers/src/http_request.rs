@@ -103,7 +103,8 @@ async fn run(args: HttpRequest, job: &JobContext) -> Result<Outcome, Outcome> {
         }
     };
     let expect = args.expect.clone();
-    let reply = outbound::send(Call { method: args.method.into(), url: args.url, headers, body, expect: args.expect }, job).await?;
+    let reply =
+        outbound::send(Call { method: args.method.into(), url: args.url, headers, body, expect: args.expect }, job).await?;
     if expect.contains(reply.status) {
         Ok(Outcome::done(Answer { status: reply.status, body: reply.text(RESULT_BYTES) }))
     } else {
@@ -169,10 +170,24 @@ mod tests {
     #[tokio::test]
     async fn statuses_are_done_retried_or_dead() {
         for (status, expect, right) in [
-            (200, "200-299", "done"), (299, "200-299", "done"), (404, "200,404", "done"), (302, "300-304", "done"), (500, "500", "done"),
-            (408, "200-299", "retry"), (425, "200-299", "retry"), (429, "200-299", "retry"), (500, "200-299", "retry"),
-            (503, "200-299", "retry"), (599, "200-299", "retry"), (200, "201", "dead"), (304, "200-299", "dead"), (400, "200-299", "dead"),
-            (401, "200-299", "dead"), (404, "200-299", "dead"), (410, "200-299", "dead"), (302, "200-299", "dead"),
+            (200, "200-299", "done"),
+            (299, "200-299", "done"),
+            (404, "200,404", "done"),
+            (302, "300-304", "done"),
+            (500, "500", "done"),
+            (408, "200-299", "retry"),
+            (425, "200-299", "retry"),
+            (429, "200-299", "retry"),
+            (500, "200-299", "retry"),
+            (503, "200-299", "retry"),
+            (599, "200-299", "retry"),
+            (200, "201", "dead"),
+            (304, "200-299", "dead"),
+            (400, "200-299", "dead"),
+            (401, "200-299", "dead"),
+            (404, "200-299", "dead"),
+            (410, "200-299", "dead"),
+            (302, "200-299", "dead"),
         ] {
             let server = Server::start(move |_| answer(status, "", "")).await;
             let outcome = call(json!({ "url": server.url("/"), "expect": expect }), &[&server.url("/")]).await;
@@ -188,7 +203,10 @@ mod tests {
 
     #[tokio::test]
     async fn retry_after_is_honoured_where_a_retry_helps() {
-        let server = Server::start(|request| answer(if request.line.contains("/gone") { 410 } else { 503 }, "retry-after: 7\r\n", "later")).await;
+        let server = Server::start(|request| {
+            answer(if request.line.contains("/gone") { 410 } else { 503 }, "retry-after: 7\r\n", "later")
+        })
+        .await;
         let busy = call(json!({ "url": server.url("/x?token=secret") }), &[&server.url("/")]).await;
         let text = format!("GET {}: status 503: later", server.url("/x"));
         assert_eq!(busy, Outcome::retry_after(Duration::from_secs(7), text));
@@ -258,19 +276,35 @@ mod tests {
         let port = server.port;
         let allow = ["https://api.example.com/v1", &format!("http://shop.test:{port}/"), &server.url("/open/")];
         for url in [
-            format!("http://localhost:{port}/"), format!("http://127.0.0.1:{port}/"), format!("http://127.1:{port}/open/"),
-            format!("http://2130706433:{port}/"), format!("http://0x7f000001:{port}/"), format!("http://017700000001:{port}/"),
-            format!("http://0:{port}/open/"), format!("http://[::1]:{port}/open/"), format!("http://[::]:{port}/open/"),
-            format!("http://[::ffff:127.0.0.1]:{port}/open/"), format!("http://shop.test@127.0.0.1:{port}/"),
-            format!("http://shop.test:{port}@127.0.0.1:{port}/"), format!("http://127.0.0.1:{port}/open/../closed"),
-            format!("http://127.0.0.1:{port}/open/%2e%2e/closed"), format!("http://127.0.0.1:{port}/open/..%2fclosed"),
-            format!("http://127.0.0.1:{port}/open/..;/closed"), format!("http://127.0.0.1:{port}\\open\\..\\closed"),
-            format!("http://127.0.0.1:{port}#/open/"), format!("http://127.0.0.1:{port}/?/open/"), format!("https://127.0.0.1:{port}/open/"),
+            format!("http://localhost:{port}/"),
+            format!("http://127.0.0.1:{port}/"),
+            format!("http://127.1:{port}/open/"),
+            format!("http://2130706433:{port}/"),
+            format!("http://0x7f000001:{port}/"),
+            format!("http://017700000001:{port}/"),
+            format!("http://0:{port}/open/"),
+            format!("http://[::1]:{port}/open/"),
+            format!("http://[::]:{port}/open/"),
+            format!("http://[::ffff:127.0.0.1]:{port}/open/"),
+            format!("http://shop.test@127.0.0.1:{port}/"),
+            format!("http://shop.test:{port}@127.0.0.1:{port}/"),
+            format!("http://127.0.0.1:{port}/open/../closed"),
+            format!("http://127.0.0.1:{port}/open/%2e%2e/closed"),
+            format!("http://127.0.0.1:{port}/open/..%2fclosed"),
+            format!("http://127.0.0.1:{port}/open/..;/closed"),
+            format!("http://127.0.0.1:{port}\\open\\..\\closed"),
+            format!("http://127.0.0.1:{port}#/open/"),
+            format!("http://127.0.0.1:{port}/?/open/"),
+            format!("https://127.0.0.1:{port}/open/"),
         ] {
             // The first few are the allowed address in another spelling, and only the path keeps them out.
             let outcome = call(json!({ "url": url }), &allow).await;
             let spelled = url.starts_with("http://127.1:");
-            assert_eq!(matches!(&outcome, Outcome::Dead(reason) if reason.contains("handlers.http.allow")), !spelled, "{url}: {outcome:?}");
+            assert_eq!(
+                matches!(&outcome, Outcome::Dead(reason) if reason.contains("handlers.http.allow")),
+                !spelled,
+                "{url}: {outcome:?}"
+            );
         }
         assert_eq!(server.lines(), ["GET /open/"]);
     }
@@ -284,7 +318,10 @@ mod tests {
         for name in names.filter(|name| *name != "localhost" && !name.starts_with('#')) {
             let url = format!("http://{name}:{}/", server.port);
             let outcome = call(json!({ "url": url }), &[&url]).await;
-            assert!(matches!(&outcome, Outcome::Dead(reason) if reason.contains("127.") && reason.contains("not public")), "{outcome:?}");
+            assert!(
+                matches!(&outcome, Outcome::Dead(reason) if reason.contains("127.") && reason.contains("not public")),
+                "{outcome:?}"
+            );
         }
         let url = format!("http://localhost:{}/", server.port);
         assert!(matches!(call(json!({ "url": url }), &[&url]).await, Outcome::Done(_)));
@@ -321,7 +358,11 @@ mod tests {
             let outcome = call(json!({ "url": server.url(path) }), &[&server.url("/")]).await;
             assert!(matches!(outcome, Outcome::Retry(_)), "{path}: {outcome:?}");
         }
-        let tls = call(json!({ "url": format!("https://127.0.0.1:{}/", server.port) }), &[&format!("https://127.0.0.1:{}", server.port)]).await;
+        let tls = call(
+            json!({ "url": format!("https://127.0.0.1:{}/", server.port) }),
+            &[&format!("https://127.0.0.1:{}", server.port)],
+        )
+        .await;
         assert!(matches!(tls, Outcome::Retry(_)), "{tls:?}");
     }
 

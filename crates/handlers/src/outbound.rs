@@ -108,8 +108,18 @@ pub(crate) fn join(base: &str, segments: &[&str]) -> Result<String, Outcome> {
 
 /// Headers that a job brings, checked: not those that punctual sets, and not those that frame the message.
 pub(crate) fn headers<'a>(pairs: impl IntoIterator<Item = (&'a String, &'a String)>) -> Result<HeaderMap, Outcome> {
-    const OURS: [&str; 10] =
-        ["host", "idempotency-key", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect"];
+    const OURS: [&str; 10] = [
+        "host",
+        "idempotency-key",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+    ];
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
         let refuse = |why: &str| Outcome::dead(format!("header {name:?} {why}"));
@@ -194,9 +204,10 @@ async fn read(mut response: Response, what: String) -> Result<Reply, Outcome> {
 /// What `Retry-After` asks for: seconds, or an instant judged by the server's own clock where it tells it.
 fn wait(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).map(str::trim);
-    let instant = |text: &str| jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(jiff::Timestamp::as_millisecond);
+    let dates = jiff::fmt::rfc2822::DateTimeParser::new().relaxed_weekday(true);
+    let instant = |text: &str| dates.parse_timestamp(text).ok().map(jiff::Timestamp::as_millisecond);
     let asked = text(RETRY_AFTER)?;
-    let wait = if asked.bytes().all(|byte| byte.is_ascii_digit()) {
+    let wait = if !asked.is_empty() && asked.bytes().all(|byte| byte.is_ascii_digit()) {
         // Digits that overflow ask for longer than the cap.
         Duration::from_secs(asked.parse().unwrap_or(u64::MAX))
     } else {
@@ -270,8 +281,21 @@ mod tests {
         let headers = |name: &str, value: &str| headers([(&name.to_owned(), &value.to_owned())]);
         assert_eq!(headers("X-Shop", "7").unwrap()["x-shop"], "7");
         for name in [
-            "Host", "HOST", "Punctual-Claim", "punctual-job-id", "Punctual-Anything", "Idempotency-Key", "Content-Length", "Transfer-Encoding",
-            "Connection", "Proxy-Authorization", "Upgrade", "a b", "", "X:Y", "X\r\nHost",
+            "Host",
+            "HOST",
+            "Punctual-Claim",
+            "punctual-job-id",
+            "Punctual-Anything",
+            "Idempotency-Key",
+            "Content-Length",
+            "Transfer-Encoding",
+            "Connection",
+            "Proxy-Authorization",
+            "Upgrade",
+            "a b",
+            "",
+            "X:Y",
+            "X\r\nHost",
         ] {
             assert!(error_of(&headers(name, "x").unwrap_err()).contains("header"), "{name}");
         }

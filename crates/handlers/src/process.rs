@@ -20,6 +20,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use punctual_core::clock;
 use punctual_core::config::Handlers;
@@ -28,6 +29,7 @@ use punctual_core::state::MAX_ERROR_BYTES;
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use tail::{Tail, last};
@@ -36,6 +38,8 @@ use tail::{Tail, last};
 const GRACE: Duration = Duration::from_secs(2);
 /// How long the output is still read when everything is dead: only a process that left the group holds it open.
 const DRAIN: Duration = Duration::from_millis(500);
+/// How often a group that is ending is looked at.
+const POLL: Duration = Duration::from_millis(20);
 /// EX_DATAERR of sysexits.h: the input is wrong and stays wrong.
 const DATA_ERROR: i32 = 65;
 
@@ -120,7 +124,7 @@ async fn watch(mut command: Command, stdin: Option<String>, job: &JobContext) ->
             // Reading goes on beside the wait: a full pipe would stop the program for ever.
             ended = async { streams.as_mut().await; open = false; std::future::pending().await } => ended,
         };
-        group.kill();
+        drop(group);
         if open {
             let _ = timeout(DRAIN, streams).await;
         }
@@ -188,19 +192,15 @@ impl Group {
         }
     }
 
-    /// Kills what is left and forgets the number, which may belong to others from now on.
-    fn kill(&mut self) {
-        self.signal(Signal::SIGKILL);
-        self.0 = None;
-    }
-
-    /// Waits until no process of the group is left. Cancel-safe.
+    /// Waits until no process of the group is left; its first one must have been waited for. Cancel-safe.
     async fn gone(&mut self) {
         while let Some(group) = self.0 {
+            collect(group);
             if killpg(group, None).is_err() {
+                // From now on the number may belong to others.
                 self.0 = None;
             } else {
-                sleep(Duration::from_millis(20)).await;
+                sleep(POLL).await;
             }
         }
     }
@@ -208,6 +208,27 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.kill();
+        self.signal(Signal::SIGKILL);
+        let (Some(group), Ok(runtime)) = (self.0, Handle::try_current()) else { return };
+        runtime.spawn(async move {
+            for _ in 0..50 {
+                sleep(POLL).await;
+                if !collect(group) {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// Takes the dead of a group off the system's list, and tells whether some of it still live. A node that is the first
+/// process of its container inherits the orphans, and nobody else would; elsewhere there is nothing to do.
+fn collect(group: Pid) -> bool {
+    loop {
+        match waitpid(Pid::from_raw(-group.as_raw()), Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
     }
 }

@@ -59,10 +59,17 @@ mod tests {
         exec(json!({ "argv": ["/bin/sh", "-c", script] }), &["/bin/sh"]).await
     }
 
-    /// Whether a process that was started with this marker still runs. Its own zombies do not count.
+    /// Whether a process runs with this in its words, each of which ends with a zero byte. Zombies have none.
     fn alive(marker: &str) -> bool {
         let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
-        processes.filter_map(|path| std::fs::read(path.join("cmdline")).ok()).any(|line| String::from_utf8_lossy(&line).contains(marker))
+        processes
+            .filter_map(|path| std::fs::read(path.join("cmdline")).ok())
+            .any(|line| String::from_utf8_lossy(&line).contains(marker))
+    }
+
+    /// How long the children sleep: ten minutes and a fraction that tells them from those of other tests and runs.
+    fn seconds(test: u32) -> String {
+        format!("600.{test}{:07}", std::process::id())
     }
 
     async fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -76,7 +83,22 @@ mod tests {
     #[tokio::test]
     async fn words_reach_the_program_as_they_are() {
         let dir = tempfile::tempdir().unwrap();
-        let words = ["; touch x", "$(touch x)", "`touch x`", "a\nb", "-n", "--help", "| cat", "*", "", "\"'\\", "&& touch x", "> x", "$HOME", "界"];
+        let words = [
+            "; touch x",
+            "$(touch x)",
+            "`touch x`",
+            "a\nb",
+            "-n",
+            "--help",
+            "| cat",
+            "*",
+            "",
+            "\"'\\",
+            "&& touch x",
+            "> x",
+            "$HOME",
+            "界",
+        ];
         let mut argv = vec!["/bin/sh", "-c", r#"for word in "$@"; do printf '<%s>' "$word"; done"#, "sh"];
         argv.extend(words);
         let outcome = exec(json!({ "argv": argv, "cwd": dir.path() }), &["/bin/sh"]).await;
@@ -100,7 +122,10 @@ mod tests {
             ("/bin/sh -c true", &["/bin/sh"]),
         ] {
             let outcome = exec(json!({ "argv": [program, "-c", "true"] }), allow).await;
-            assert!(matches!(&outcome, Outcome::Dead(reason) if reason.contains("handlers.exec.allow")), "{program}: {outcome:?}");
+            assert!(
+                matches!(&outcome, Outcome::Dead(reason) if reason.contains("handlers.exec.allow")),
+                "{program}: {outcome:?}"
+            );
         }
         assert!(matches!(exec(json!({ "argv": [] }), &["/bin/*"]).await, Outcome::Dead(_)));
         assert!(matches!(exec(json!({ "argv": ["/bin/sh", "-c", "true"] }), &["/bin/s*"]).await, Outcome::Done(_)));
@@ -114,11 +139,30 @@ mod tests {
         let mut lines: Vec<&str> = result["stdout"].as_str().unwrap().lines().collect();
         lines.sort_unstable();
         let expected = [
-            "LANG=C.UTF-8", "PATH=/bin", "PUNCTUAL_ATTEMPT=1", "PUNCTUAL_CLAIM=42", "PUNCTUAL_DUE_AT=2026-03-29T01:00:00.000Z",
-            "PUNCTUAL_JOB_ID=job-1", "REPORT=daily; x",
+            "LANG=C.UTF-8",
+            "PATH=/bin",
+            "PUNCTUAL_ATTEMPT=1",
+            "PUNCTUAL_CLAIM=42",
+            "PUNCTUAL_DUE_AT=2026-03-29T01:00:00.000Z",
+            "PUNCTUAL_JOB_ID=job-1",
+            "REPORT=daily; x",
         ];
         assert_eq!(lines, expected);
-        for name in ["PUNCTUAL_CLAIM", "PUNCTUAL_X", "LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV", "IFS", "", "1A", "A=B", "A B", "A\0B", "É"] {
+        for name in [
+            "PUNCTUAL_CLAIM",
+            "PUNCTUAL_X",
+            "LD_PRELOAD",
+            "DYLD_INSERT_LIBRARIES",
+            "BASH_ENV",
+            "ENV",
+            "IFS",
+            "",
+            "1A",
+            "A=B",
+            "A B",
+            "A\0B",
+            "É",
+        ] {
             let outcome = exec(json!({ "argv": ["/usr/bin/env"], "env": {name: "x"} }), &["/usr/bin/env"]).await;
             assert!(matches!(outcome, Outcome::Dead(_)), "{name:?}");
         }
@@ -152,7 +196,11 @@ mod tests {
         assert_eq!(binary, Outcome::retry("exit 75: caf\u{fffd} \u{fffd}\u{fffd}"));
         let large = sh("head -c 50000000 /dev/zero | tr '\\0' x; head -c 50000000 /dev/zero | tr '\\0' y >&2; echo end; echo END >&2; exit 1").await;
         let text = error_of(&large);
-        assert!(text.len() <= 8192 && text.starts_with("exit 1: …y") && text.contains("yEND\nstdout: …x") && text.ends_with("xend"), "{}", text.len());
+        assert!(
+            text.len() <= 8192 && text.starts_with("exit 1: …y") && text.contains("yEND\nstdout: …x") && text.ends_with("xend"),
+            "{}",
+            text.len()
+        );
     }
 
     #[tokio::test]
@@ -166,10 +214,11 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_that_was_left_in_the_background_outlives_the_job() {
+        let long = seconds(1);
         let started = Instant::now();
-        assert_eq!(result_of(&sh("sleep 600.101 & echo done").await)["stdout"], "done");
+        assert_eq!(result_of(&sh(&format!("sleep {long} & echo done")).await)["stdout"], "done");
         assert!(started.elapsed() < Duration::from_secs(5));
-        until("the background child is killed", || !alive("600.101")).await;
+        until("the background child is killed", || !alive(&long)).await;
     }
 
     #[tokio::test]
@@ -182,47 +231,75 @@ mod tests {
 
     #[tokio::test]
     async fn cancelling_ends_the_whole_group() {
+        let long = seconds(3);
         let (job, cancel) = job_with(&[], &["/bin/sh"], 1);
-        let args = json!({ "argv": ["/bin/sh", "-c", "sleep 600.103 & sleep 600.103"] });
+        let args = json!({ "argv": ["/bin/sh", "-c", format!("sleep {long} & sleep {long}")] });
         let run = tokio::spawn(process_exec(serde_json::from_value(args).unwrap(), job));
-        until("the children run", || alive("600.103")).await;
+        until("the children run", || alive(&format!("\0{long}\0"))).await;
         let started = Instant::now();
         cancel.cancel();
         assert_eq!(run.await.unwrap(), Outcome::retry("cancelled: SIGTERM"));
         assert!(started.elapsed() < Duration::from_secs(3));
-        until("nobody is left", || !alive("600.103")).await;
+        until("nobody is left", || !alive(&long)).await;
     }
 
     #[tokio::test]
     async fn a_group_that_ignores_the_first_signal_gets_the_second() {
+        let long = seconds(4);
         let (job, cancel) = job_with(&[], &["/bin/sh"], 1);
-        let args = json!({ "argv": ["/bin/sh", "-c", "trap '' TERM; echo ready; sleep 600.104 & sleep 600.104; sleep 600.104"] });
+        let args = json!({ "argv": ["/bin/sh", "-c", format!("trap '' TERM; echo ready; sleep {long} & sleep {long}; true")] });
         let run = tokio::spawn(process_exec(serde_json::from_value(args).unwrap(), job));
-        until("the children run", || alive("600.104")).await;
+        until("the children run", || alive(&format!("\0{long}\0"))).await;
         let started = Instant::now();
         cancel.cancel();
         assert_eq!(run.await.unwrap(), Outcome::retry("cancelled: SIGKILL: ready"));
         assert!(started.elapsed() >= Duration::from_secs(2) && started.elapsed() < Duration::from_secs(5));
-        until("nobody is left", || !alive("600.104")).await;
+        until("nobody is left", || !alive(&long)).await;
     }
 
+    #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn children_get_the_grace_that_their_shell_does_not_need() {
         let dir = tempfile::tempdir().unwrap();
         let (job, cancel) = job_with(&[], &["/bin/sh"], 1);
+        // Elsewhere the system's first process decides how soon a dead orphan is gone.
+        nix::sys::prctl::set_child_subreaper(true).unwrap();
         let child = "trap 'sleep 0.5; echo clean > clean; exit' TERM; touch ready; while :; do sleep 0.05; done";
         let args = json!({ "argv": ["/bin/sh", "-c", "/bin/sh -c \"$1\" & wait", "sh", child], "cwd": dir.path() });
         let run = tokio::spawn(process_exec(serde_json::from_value(args).unwrap(), job));
         until("the child is ready", || dir.path().join("ready").exists()).await;
+        let started = Instant::now();
         cancel.cancel();
         assert!(matches!(run.await.unwrap(), Outcome::Retry(_)));
         assert!(dir.path().join("clean").exists());
+        assert!(started.elapsed() < Duration::from_millis(1900), "it goes on as soon as nobody is left");
+    }
+
+    /// In a container the node is often the first process, which inherits orphans; a test can only adopt them.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn orphans_that_the_node_inherits_leave_no_zombie() {
+        let long = seconds(6);
+        nix::sys::prctl::set_child_subreaper(true).unwrap();
+        // A name of their own tells these zombies from those of other tests.
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/bin/sleep", dir.path().join("orphan")).unwrap();
+        let ours = format!("(orphan) Z {} ", std::process::id());
+        let zombie = || {
+            let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+            processes.filter_map(|path| std::fs::read_to_string(path.join("stat")).ok()).any(|stat| stat.contains(&ours))
+        };
+        let script = |end: &str| json!({ "argv": ["/bin/sh", "-c", format!("./orphan {long} & ./orphan {long} {end}")], "cwd": dir.path() });
+        assert_eq!(result_of(&exec(script("& echo done"), &["/bin/sh"]).await)["stdout"], "done");
+        assert!(tokio::time::timeout(Duration::from_millis(300), exec(script("; true"), &["/bin/sh"])).await.is_err());
+        until("nobody is left", || !alive(&long) && !zombie()).await;
     }
 
     #[tokio::test]
     async fn dropping_the_attempt_kills_the_whole_group() {
-        let run = sh("trap '' TERM; sleep 600.105 & sleep 600.105; true");
-        assert!(tokio::time::timeout(Duration::from_millis(300), run).await.is_err());
-        until("nobody is left", || !alive("600.105")).await;
+        let long = seconds(5);
+        let script = format!("trap '' TERM; sleep {long} & sleep {long}; true");
+        assert!(tokio::time::timeout(Duration::from_millis(300), sh(&script)).await.is_err());
+        until("nobody is left", || !alive(&long)).await;
     }
 }

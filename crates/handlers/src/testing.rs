@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-use punctual_core::config::Handlers;
+use punctual_core::config::{Allow, Handlers};
 use punctual_core::handler::{JobContext, JobIdentity, Outcome, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,10 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A job with these allow-lists, and what cancels it.
 pub(crate) fn job_with(http: &[&str], exec: &[&str], attempt: u32) -> (JobContext, CancellationToken) {
-    let owned = |list: &[&str]| list.iter().map(|entry| (*entry).to_owned()).collect();
-    let mut handlers = Handlers::default();
-    handlers.http.allow = owned(http);
-    handlers.exec.allow = owned(exec);
+    let listed = |list: &[&str]| Allow { allow: list.iter().map(|entry| (*entry).to_owned()).collect() };
+    let handlers = Handlers { demo: true, http: listed(http), exec: listed(exec) };
     let identity = JobIdentity {
         id: "job-1".to_owned(),
         queue: "default".to_owned(),
@@ -103,7 +101,9 @@ impl Server {
     }
 
     /// As [`Server::start`], for those that write as they like.
-    pub(crate) async fn start_with<F: Future<Output = ()> + Send>(answer: impl Fn(Request, TcpStream) -> F + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start_with<F: Future<Output = ()> + Send>(
+        answer: impl Fn(Request, TcpStream) -> F + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -157,7 +157,8 @@ async fn receive(stream: &mut TcpStream) -> Request {
                 return request;
             }
         }
-        if stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
+        // A TLS greeting has no empty line to wait for.
+        if bytes.first() == Some(&0x16) || stream.read_buf(&mut bytes).await.unwrap_or(0) == 0 {
             return Request { line: String::new(), head: String::new(), body: text };
         }
     }

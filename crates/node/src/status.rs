@@ -11,6 +11,7 @@ pub struct Status {
     /// How old the last confirmed beat may be before nothing new starts.
     fresh_for: Duration,
     last_beat: Mutex<Option<Instant>>,
+    unbroken_since: Mutex<Option<Instant>>,
     draining: AtomicBool,
     lease: Mutex<Lease>,
     fetch: Mutex<Fetch>,
@@ -56,6 +57,7 @@ impl Status {
             started: Instant::now(),
             fresh_for: dead_after * 2 / 3,
             last_beat: Mutex::new(None),
+            unbroken_since: Mutex::new(None),
             draining: AtomicBool::new(false),
             lease: Mutex::default(),
             fetch: Mutex::default(),
@@ -77,9 +79,19 @@ impl Status {
         incarnation.clone_into(&mut lock(&self.incarnation));
     }
 
-    /// A beat was answered that had been sent at `sent`.
+    /// A beat was answered that had been sent at `sent`. A gap of half of `dead_after` breaks the row: Redis, or this node, was away.
     pub fn beat_confirmed(&self, sent: Instant) {
-        *lock(&self.last_beat) = Some(sent);
+        let before = lock(&self.last_beat).replace(sent);
+        let broken = before.is_none_or(|before| sent.saturating_duration_since(before) > self.fresh_for * 3 / 4);
+        if broken {
+            *lock(&self.unbroken_since) = Some(sent);
+        }
+    }
+
+    /// Since when this node's beats have been answered without a break; `None` while they are not.
+    #[must_use]
+    pub fn unbroken_since(&self) -> Option<Instant> {
+        if self.may_start() { *lock(&self.unbroken_since) } else { None }
     }
 
     /// The beats no longer count: the node was declared dead.

@@ -51,21 +51,29 @@ pub enum Buried {
 }
 
 impl Store {
-    /// Registers an incarnation, its queues and its handlers, and joins the owners of each queue. May be sent again.
+    /// Registers an incarnation and joins the owners of each of its queues. May be sent again, but not by a node that was declared
+    /// dead: it takes a new incarnation.
     ///
     /// # Errors
     /// As any call.
-    pub async fn register_node(
-        &self,
-        incarnation: &str,
-        info: &NodeInfo,
-        handlers: &BTreeMap<String, Advertised>,
-    ) -> Result<(), StoreError> {
+    pub async fn register_node(&self, incarnation: &str, info: &NodeInfo) -> Result<(), StoreError> {
+        self.update_node(incarnation, info).await?;
+        // Per queue, because each lies in a slot of its own.
+        for queue in info.queues.keys() {
+            let mut command = redis::cmd("HSETNX");
+            command.arg(self.keys.queue(queue, "owners")).arg(incarnation).arg("0 0");
+            self.link.query::<()>(&command).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the cluster which queues and handlers there are. Repeated every minute, in case Redis has forgotten them.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn advertise(&self, queues: &[&str], handlers: &BTreeMap<String, Advertised>) -> Result<(), StoreError> {
         let mut pipeline = redis::pipe();
-        let text = serde_json::to_string(info).expect("a node's info is plain data");
-        pipeline.cmd("HSET").arg(self.keys.cluster("nodes")).arg(incarnation).arg(text).ignore();
-        let queues: Vec<&String> = info.queues.keys().collect();
-        pipeline.cmd("SADD").arg(self.keys.cluster("queues")).arg(&queues).ignore();
+        pipeline.cmd("SADD").arg(self.keys.cluster("queues")).arg(queues).ignore();
         if !handlers.is_empty() {
             let command = pipeline.cmd("HSET").arg(self.keys.cluster("handlers"));
             for (name, advertised) in handlers {
@@ -73,14 +81,7 @@ impl Store {
             }
             pipeline.ignore();
         }
-        self.link.pipe::<()>(&pipeline).await?;
-        // Per queue, because each lies in a slot of its own.
-        for queue in queues {
-            let mut command = redis::cmd("HSETNX");
-            command.arg(self.keys.queue(queue, "owners")).arg(incarnation).arg("0 0");
-            self.link.query::<()>(&command).await?;
-        }
-        Ok(())
+        self.link.pipe(&pipeline).await
     }
 
     /// Takes an incarnation out of the list of nodes; its queues are left one by one before.

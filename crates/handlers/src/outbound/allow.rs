@@ -26,14 +26,13 @@ impl Allowed {
     }
 
     fn check(&self, url: Url) -> Result<Url, String> {
+        if !self.0.iter().any(|entry| fits(&url, entry)) {
+            return Err(format!("{} is not on handlers.http.allow", shown(&url)));
+        }
         if has_user(&url) {
             return Err(format!("{} carries a user or password; send an Authorization header instead", shown(&url)));
         }
-        if self.0.iter().any(|entry| fits(&url, entry)) {
-            Ok(url)
-        } else {
-            Err(format!("{} is not on handlers.http.allow", shown(&url)))
-        }
+        Ok(url)
     }
 }
 
@@ -91,7 +90,8 @@ fn climbs(path: &str) -> bool {
 }
 
 fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16)).and_then(|digit| u8::try_from(digit).ok());
+    let digit =
+        |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16)).and_then(|digit| u8::try_from(digit).ok());
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -119,7 +119,12 @@ mod tests {
 
     #[test]
     fn urls_below_an_entry_fit() {
-        let list = allowed(&["https://api.example.com/v1", "http://shop.test:8080", "https://hooks.example.com/a/", "http://[2001:470::1]/"]);
+        let list = allowed(&[
+            "https://api.example.com/v1",
+            "http://shop.test:8080",
+            "https://hooks.example.com/a/",
+            "http://[2001:470::1]/",
+        ]);
         for url in [
             "https://api.example.com/v1",
             "https://api.example.com/v1/",
@@ -196,14 +201,26 @@ mod tests {
         for url in tricks {
             assert!(list.url(url).is_err(), "{url}");
         }
-        assert!(list.url("https://evil.org/?token=secret").is_err_and(|e| e.contains("handlers.http.allow") && !e.contains("secret")));
+        assert!(
+            list.url("https://evil.org/?token=secret").is_err_and(|e| e.contains("handlers.http.allow") && !e.contains("secret"))
+        );
         assert!(list.url("https://user:secret@api.example.com/v1").is_err_and(|e| !e.contains("secret")));
     }
 
     #[test]
     fn entries_that_are_not_plain_urls_allow_nothing() {
-        let list = allowed(&["", "*", "api.example.com", "https://*", "https://u:p@a.test/", "https://a.test/?q", "file:///", "data:text/plain,"]);
-        for url in ["https://a.test/", "https://a.test/?q", "file:///etc/passwd", "data:text/plain,x", "https://api.example.com/"] {
+        let list = allowed(&[
+            "",
+            "*",
+            "api.example.com",
+            "https://*",
+            "https://u:p@a.test/",
+            "https://a.test/?q",
+            "file:///",
+            "data:text/plain,",
+        ]);
+        for url in ["https://a.test/", "https://a.test/?q", "file:///etc/passwd", "data:text/plain,x", "https://api.example.com/"]
+        {
             assert!(list.url(url).is_err(), "{url}");
         }
     }

@@ -1,0 +1,300 @@
+//! The fetcher of one queue: claims while there is work, blocks on BRPOPLPUSH while there is none.
+//!
+//! It never claims more than the slots it holds, claims nothing without a fresh beat, and asks for a claim whose reply was lost by
+//! the same number again. It does not run handlers and does not settle. Whatever fails is met by waiting; only the pool's flags
+//! end the loop.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use punctual_core::codec::{DecodeError, decode};
+use punctual_core::policy::effective;
+use punctual_core::state::{Ended, unroutable_wait};
+use punctual_core::store::claim::{ClaimRequest, Claimed, ClaimedJob, MOST};
+use punctual_core::store::fetch::Fetch;
+use punctual_core::store::packed::FLAG_SUSPECT;
+
+use super::bands::Bands;
+use super::flights::Flight;
+use super::slots::Taken;
+use super::{Pool, Queue};
+use crate::execute::execute;
+use crate::telemetry::Repeats;
+
+/// Longest wait after an error of Redis.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// How often a node that may not start looks whether it may.
+const HOLD: Duration = Duration::from_millis(100);
+
+/// Runs until the pool drains.
+pub async fn run(pool: Arc<Pool>, number: usize) {
+    let queue = &pool.queues[number];
+    let mut fetcher = Fetcher {
+        fetch: pool.claims.fetch(&queue.name, &pool.status.incarnation(), pool.block_time()),
+        epoch: pool.epoch(),
+        bands: Bands::new(pool.config.node.strict),
+        repeats: Repeats::default(),
+        pause: Duration::ZERO,
+        hungry: true,
+        busy: false,
+    };
+    while !pool.is_draining() {
+        fetcher.round(&pool, queue).await;
+    }
+    // What the blocked fetch moved before it was woken goes back to the front.
+    fetcher.put_back(&pool, queue).await;
+}
+
+struct Fetcher {
+    fetch: Fetch,
+    epoch: u64,
+    bands: Bands,
+    repeats: Repeats,
+    pause: Duration,
+    /// Whether there may be work that needs no waiting.
+    hungry: bool,
+    /// Whether the last claim filled all its slots: then the next one gathers slots.
+    busy: bool,
+}
+
+impl Fetcher {
+    async fn round(&mut self, pool: &Arc<Pool>, queue: &Queue) {
+        if self.epoch != pool.epoch() {
+            self.epoch = pool.epoch();
+            self.fetch = pool.claims.fetch(&queue.name, &pool.status.incarnation(), pool.block_time());
+            self.hungry = true;
+        }
+        if !self.pause.is_zero() {
+            stoppable(pool, tokio::time::sleep(self.pause)).await;
+        }
+        if !pool.status.may_start() || pool.is_backed_up() {
+            stoppable(pool, tokio::time::sleep(HOLD)).await;
+            return;
+        }
+        if self.hungry {
+            let taken = stoppable(pool, pool.slots.take(queue.number, MOST, !self.busy)).await;
+            if let Some(taken) = taken {
+                self.claim(pool, queue, taken).await;
+            }
+        } else {
+            self.block(pool, queue).await;
+        }
+        pool.status.fetched(pool.block_time() * 3 + MAX_PAUSE);
+    }
+
+    async fn claim(&mut self, pool: &Arc<Pool>, queue: &Queue, taken: Taken<'_>) {
+        let slots = taken.count();
+        let number = queue.claim_number.load(Ordering::Acquire);
+        let incarnation = pool.status.incarnation();
+        let request = ClaimRequest {
+            queue: &queue.name,
+            incarnation: &incarnation,
+            number,
+            slots,
+            shares: self.bands.shares(slots),
+            suspects: queue.suspects.load(Ordering::Acquire) == 0,
+        };
+        let claimed = match pool.claims.claim(&request).await {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                // The claim may have been carried out: the same number asks for the same jobs.
+                self.failed("claim", &queue.name, &error);
+                return;
+            }
+        };
+        self.recovered(&queue.name);
+        match claimed {
+            Claimed::Jobs { token, now_ms, left, dropped, jobs } => {
+                queue.claim_number.store(number + 1, Ordering::Release);
+                if dropped > 0 {
+                    tracing::debug!(target: "worker_pool", queue = %queue.name, dropped, "stale entries dropped");
+                }
+                let got = jobs.len();
+                self.bands.advance(got);
+                self.busy = got >= slots;
+                self.hungry = got >= slots || left > 0;
+                // More than asked for is the repeated answer of a larger claim, whose slots went back when its reply was lost.
+                taken.occupy(got);
+                for job in jobs {
+                    launch(pool, queue, job, token, now_ms, self.epoch);
+                }
+            }
+            Claimed::Paused => {
+                drop(taken);
+                self.rest(pool, queue).await;
+                self.hungry = true;
+                self.busy = false;
+            }
+            Claimed::Old => {
+                queue.claim_number.fetch_add(1, Ordering::AcqRel);
+            }
+            Claimed::Gone => {
+                pool.gone.notify_one();
+                self.pause = HOLD;
+            }
+        }
+    }
+
+    async fn block(&mut self, pool: &Arc<Pool>, queue: &Queue) {
+        self.busy = false;
+        if stoppable(pool, pool.slots.wait_free()).await.is_none() {
+            return;
+        }
+        match self.fetch.client_id().await {
+            Ok(id) => queue.blocked.store(u64::try_from(id).unwrap_or(0), Ordering::Release),
+            Err(error) => return self.failed("connect", &queue.name, &error),
+        }
+        // Looked at once more after the id is published: draining either sees the id or is seen here.
+        if pool.is_draining() {
+            return;
+        }
+        let moved = self.fetch.wait().await;
+        queue.blocked.store(0, Ordering::Release);
+        match moved {
+            Ok(true) => self.hungry = true,
+            // The sweep found entries that only a claim takes up.
+            Ok(false) if queue.poked.swap(false, Ordering::AcqRel) => self.hungry = true,
+            Ok(false) => match pool.data.has_work(&queue.name).await {
+                Ok(work) => {
+                    self.recovered(&queue.name);
+                    self.hungry = work;
+                }
+                Err(error) => self.failed("look", &queue.name, &error),
+            },
+            Err(error) => {
+                // The entry may have been moved although the reply was lost: a claim looks.
+                self.hungry = true;
+                self.failed("fetch", &queue.name, &error);
+            }
+        }
+    }
+
+    /// Waits for a nudge or a block time, so that a paused queue is not asked in a loop.
+    async fn rest(&self, pool: &Pool, queue: &Queue) {
+        let nudged = async {
+            let _ = tokio::time::timeout(pool.block_time(), queue.nudged.notified()).await;
+        };
+        stoppable(pool, nudged).await;
+    }
+
+    async fn put_back(&self, pool: &Pool, queue: &Queue) {
+        let request = ClaimRequest {
+            queue: &queue.name,
+            incarnation: &pool.status.incarnation(),
+            number: queue.claim_number.fetch_add(1, Ordering::AcqRel),
+            slots: 0,
+            shares: [0; 4],
+            suspects: false,
+        };
+        match tokio::time::timeout(Duration::from_secs(2), pool.claims.claim(&request)).await {
+            // A repeated answer: the reply of the last claim was lost, and the drain hands its jobs back.
+            Ok(Ok(Claimed::Jobs { token, now_ms, jobs, .. })) => {
+                for job in jobs {
+                    pool.slots.overdraw(1);
+                    launch_and_return(pool, queue, job, token, now_ms, self.epoch);
+                }
+            }
+            Ok(Ok(_)) => {}
+            // Left to the reaper, which finds the entries in the processing list.
+            Ok(Err(_)) | Err(_) => tracing::warn!(target: "worker_pool", queue = %queue.name, "fetched entries not put back"),
+        }
+    }
+
+    fn failed(&mut self, what: &'static str, queue: &str, error: &punctual_core::store::StoreError) {
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(50), MAX_PAUSE);
+        if let Some(report) = self.repeats.failed(&error.text) {
+            tracing::warn!(target: "worker_pool", queue, what, error = %error, times = report.count, "fetch failed");
+        }
+    }
+
+    fn recovered(&mut self, queue: &str) {
+        self.pause = Duration::ZERO;
+        if let Some(times) = self.repeats.recovered() {
+            tracing::info!(target: "worker_pool", queue, times, "fetch recovered");
+        }
+    }
+}
+
+/// Ends early, with `None`, when the pool drains.
+async fn stoppable<T>(pool: &Pool, work: impl Future<Output = T>) -> Option<T> {
+    let drained = pool.drained.notified();
+    if pool.is_draining() {
+        return None;
+    }
+    tokio::select! {
+        done = work => Some(done),
+        () = drained => None,
+    }
+}
+
+/// What a handler gets besides the flight.
+struct Start {
+    args: String,
+    headers: BTreeMap<String, String>,
+}
+
+/// What can be said of a claimed job before it runs.
+fn prepare(pool: &Pool, queue: &Queue, job: &ClaimedJob, token: u64, now_ms: u64, epoch: u64) -> (Arc<Flight>, Result<Start, Ended>) {
+    let record = decode(&job.body);
+    let suspect = job.packed.flags & FLAG_SUSPECT != 0;
+    let name = record.as_ref().map_or_else(|_| String::new(), |record| record.spec.handler.clone());
+    let (created_ms, first_due_ms) = record.as_ref().map_or((now_ms, now_ms), |record| (record.created_ms, record.due_ms));
+    let due_ms = if job.packed.due_ms > 0 { job.packed.due_ms } else { first_due_ms };
+    let age = Duration::from_millis(now_ms.saturating_sub(created_ms));
+    let lateness = Duration::from_millis(now_ms.saturating_sub(due_ms));
+    let handler = pool.registry.get(&name);
+    let limits = record.as_ref().map_or_else(
+        |_| (1, punctual_core::backoff::RetryPolicy::default(), pool.config.jobs.timeout),
+        |record| {
+            let effective = effective(&record.spec, handler, &pool.config);
+            (effective.max_attempts, effective.retry, effective.timeout)
+        },
+    );
+    let attempt = job.packed.attempt;
+    let times = (age, lateness, due_ms);
+    let flight = Flight::new(queue.number, job.id.clone(), name, token, attempt, limits, times, suspect, epoch);
+    let start = match record {
+        Err(DecodeError::Corrupt(reason)) => Err(Ended::Corrupt(reason)),
+        // A newer node can run it.
+        Err(DecodeError::Newer(_)) => Err(Ended::Unroutable(unroutable_wait(job.packed.handbacks))),
+        Ok(_) if handler.is_none() => Err(Ended::Unroutable(unroutable_wait(job.packed.handbacks))),
+        Ok(record) if record.spec.deadline_ms.is_some_and(|deadline| now_ms > deadline) => Err(Ended::Deadline),
+        Ok(record) => Ok(Start { args: record.spec.args, headers: record.spec.headers }),
+    };
+    (Arc::new(flight), start)
+}
+
+fn launch(pool: &Arc<Pool>, queue: &Queue, job: ClaimedJob, token: u64, now_ms: u64, epoch: u64) {
+    let (flight, start) = prepare(pool, queue, &job, token, now_ms, epoch);
+    if !queue.flights.add(&flight) {
+        pool.slots.give_back(1);
+        return;
+    }
+    if flight.suspect {
+        queue.suspects.fetch_add(1, Ordering::AcqRel);
+    }
+    match start {
+        Ok(start) => {
+            metrics::histogram!("punctual_job_lateness_seconds", "queue" => queue.name.to_string())
+                .record(flight.lateness.as_secs_f64());
+            pool.handlers.spawn(execute(Arc::clone(pool), flight, start.args, start.headers));
+        }
+        Err(ended) => {
+            if let Ended::Corrupt(reason) = &ended {
+                tracing::error!(target: "worker_pool", job_id = %flight.id, queue = %queue.name, reason, "corrupt record set aside");
+            }
+            pool.decide(&flight, ended);
+            pool.execution_ended(&flight);
+        }
+    }
+}
+
+fn launch_and_return(pool: &Pool, queue: &Queue, job: ClaimedJob, token: u64, now_ms: u64, epoch: u64) {
+    let (flight, _) = prepare(pool, queue, &job, token, now_ms, epoch);
+    if queue.flights.add(&flight) {
+        pool.decide(&flight, Ended::HandedBack);
+    }
+    pool.slots.give_back(1);
+}

@@ -1,0 +1,7 @@
+//! Every arrow of the state machine on a real Redis: all keys of the namespace before and after, legal and illegal.
+//!
+//! One module per arrow. [`table`] tells how keys become lines of text. [`model`] goes on where tables end: random arrows, and
+//! invariants after each. Whatever a key map shows that a test does not name makes it fail.
+
+mod enqueue;
+mod table;
