@@ -110,13 +110,13 @@ impl Client {
     }
 
     /// Begins a job of a typed handler; await it to store it.
+    #[expect(clippy::needless_pass_by_value, reason = "arguments are made for the call: a reference would only add noise to it")]
     pub fn enqueue<A: JobArgs>(&self, args: A) -> Enqueue {
         let text = serde_json::to_string(&args).map_err(|error| error.to_string());
         Enqueue::new(Some(self.clone()), A::HANDLER, text)
     }
 
     /// Begins a job of a handler known by name only.
-    #[must_use]
     pub fn enqueue_named(&self, handler: &str, args: &serde_json::Value) -> Enqueue {
         Enqueue::new(Some(self.clone()), handler, Ok(args.to_string()))
     }

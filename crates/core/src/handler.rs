@@ -258,6 +258,7 @@ impl JobContext {
     ///
     /// # Errors
     /// When awaited: as [`Client::enqueue`]; in `punctual run`, that there is no cluster.
+    #[expect(clippy::needless_pass_by_value, reason = "arguments are made for the call: a reference would only add noise to it")]
     pub fn enqueue<A: JobArgs>(&self, args: A) -> Enqueue {
         Enqueue::new(self.inner.client.clone(), A::HANDLER, serde_json::to_string(&args).map_err(|error| error.to_string()))
     }

@@ -149,7 +149,10 @@ mod tests {
     #[test]
     fn messages_of_serde_lose_their_values() {
         for (message, kept) in [
-            (r#"invalid type: string "s3cret", expected u64 at line 1 column 5"#, "invalid type: string, expected u64 at line 1 column 5"),
+            (
+                r#"invalid type: string "s3cret", expected u64 at line 1 column 5"#,
+                "invalid type: string, expected u64 at line 1 column 5",
+            ),
             ("invalid value: integer `-1`, expected u64", "invalid value: integer, expected u64"),
             ("invalid type: map, expected u64", "invalid type: map, expected u64"),
             (r#"invalid type: string "a, expected b", expected u64"#, "invalid type: string, expected u64"),

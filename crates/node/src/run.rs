@@ -21,8 +21,8 @@ use crate::actors::supervisor::{self, Supervisor};
 use crate::execute::GRACE;
 use crate::http;
 use crate::membership;
-use crate::pool::flights::Stop;
 use crate::pool::Pool;
+use crate::pool::flights::Stop;
 use crate::status::Status;
 use crate::telemetry::{self, Repeats};
 
@@ -96,8 +96,7 @@ async fn live(config: Arc<Config>, registry: Registry, handlers: tokio::runtime:
     let incarnation = membership::new_incarnation(&config.node.name);
     status.set_incarnation(&incarnation);
     let store = Store::new(&config.redis)?;
-    let pool =
-        Arc::new(Pool::new(Arc::clone(&config), registry, Arc::clone(&status), store.another(), store.clone(), handlers));
+    let pool = Arc::new(Pool::new(Arc::clone(&config), registry, Arc::clone(&status), store.another(), store.clone(), handlers));
 
     let http_stop = CancellationToken::new();
     let servers = serve(&pool, &http_stop).await?;

@@ -185,12 +185,16 @@ impl Status {
             Check {
                 name: "heartbeat",
                 ok: self.may_start(),
-                detail: beat.map_or_else(|| "no beat confirmed yet".to_owned(), |age| format!("last confirmed {} ms ago", age.as_millis())),
+                detail: beat.map_or_else(
+                    || "no beat confirmed yet".to_owned(),
+                    |age| format!("last confirmed {} ms ago", age.as_millis()),
+                ),
             },
             Check {
                 name: "fetch",
                 ok: fetch_ok,
-                detail: fetching.map_or_else(|| "no round yet".to_owned(), |age| format!("last round {} ms ago", age.as_millis())),
+                detail: fetching
+                    .map_or_else(|| "no round yet".to_owned(), |age| format!("last round {} ms ago", age.as_millis())),
             },
             Check {
                 name: "executions",
@@ -200,7 +204,8 @@ impl Status {
             Check {
                 name: "eviction",
                 ok: true,
-                detail: eviction.map_or_else(|| "policy may not be asked".to_owned(), |policy| format!("maxmemory-policy {policy}")),
+                detail: eviction
+                    .map_or_else(|| "policy may not be asked".to_owned(), |policy| format!("maxmemory-policy {policy}")),
             },
         ]
     }

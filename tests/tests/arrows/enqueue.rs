@@ -25,10 +25,12 @@ async fn enqueue_stores_a_due_job_as_body_and_entry_only() {
     let bench = Bench::new().await;
     let answer = bench.store.enqueue(&CallId::named("1"), Q, &[job("A")]).await.unwrap();
     assert_eq!(answer, [ready()]);
-    bench.is("b A 2r- t0 t0 | noop {}
+    bench
+        .is("b A 2r- t0 t0 | noop {}
               r2 [A]
               totals enqueued 1
-              rc:k1 qt0 (expires)").await;
+              rc:k1 qt0 (expires)")
+        .await;
 }
 
 #[tokio::test]
@@ -37,13 +39,15 @@ async fn enqueue_takes_jobs_in_their_order() {
     let jobs: Vec<NewJob> = ["A", "B", "C"].map(job).into();
     assert_eq!(bench.store.enqueue(&CallId::named("1"), Q, &jobs).await.unwrap(), vec![ready(); 3]);
     bench.enqueue(&[job("D")]).await;
-    bench.is("b A 2r- t0 t0 | noop {}
+    bench
+        .is("b A 2r- t0 t0 | noop {}
               b B 2r- t0 t0 | noop {}
               b C 2r- t0 t0 | noop {}
               b D 2r- t0 t0 | noop {}
               r2 [D C B A]
               totals enqueued 4
-              rc:k1 qt0\\nqt0\\nqt0 (expires)").await;
+              rc:k1 qt0\\nqt0\\nqt0 (expires)")
+        .await;
     bench.join("n").await;
     assert_eq!(names(bench.claim("n", 1, 9).await), ["A", "B", "C", "D"]);
 }
@@ -60,9 +64,11 @@ async fn enqueue_stores_a_whole_batch_in_one_call() {
 #[tokio::test]
 async fn enqueue_puts_each_band_into_its_list_and_rings_one_bell() {
     let bench = Bench::new().await;
-    let jobs = [band("A", Priority::Low), band("B", Priority::Critical), band("C", Priority::High), band("D", Priority::Critical)];
+    let jobs =
+        [band("A", Priority::Low), band("B", Priority::Critical), band("C", Priority::High), band("D", Priority::Critical)];
     bench.enqueue(&jobs).await;
-    bench.is("b A 3r- t0 t0 | noop {}
+    bench
+        .is("b A 3r- t0 t0 | noop {}
               b B 0r- t0 t0 | noop {}
               b C 1r- t0 t0 | noop {}
               b D 0r- t0 t0 | noop {}
@@ -70,17 +76,23 @@ async fn enqueue_puts_each_band_into_its_list_and_rings_one_bell() {
               r1 [C]
               r2 [!]
               r3 [A]
-              totals enqueued 4").await;
+              totals enqueued 4")
+        .await;
     let before = bench.table().await;
     bench.enqueue(&[band("E", Priority::High), band("F", Priority::Low)]).await;
-    bench.changed(&before, "+ b E 1r- t0 t0 | noop {}
+    bench
+        .changed(
+            &before,
+            "+ b E 1r- t0 t0 | noop {}
                             + b F 3r- t0 t0 | noop {}
                             - r1 [C]
                             + r1 [E C]
                             - r3 [A]
                             + r3 [F A]
                             - totals enqueued 4
-                            + totals enqueued 6").await;
+                            + totals enqueued 6",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -97,9 +109,11 @@ async fn enqueue_rings_no_bell_while_the_main_list_holds_work() {
 async fn enqueue_rings_no_bell_for_a_job_that_is_not_due() {
     let bench = Bench::new().await;
     bench.enqueue(&[NewJob { due: Due::In(1), ..band("A", Priority::Critical) }]).await;
-    bench.is("b A 0r- t0 t1 | noop {}
+    bench
+        .is("b A 0r- t0 t1 | noop {}
               scheduled A t1
-              totals enqueued 1").await;
+              totals enqueued 1")
+        .await;
 }
 
 #[tokio::test]
@@ -134,11 +148,13 @@ async fn enqueue_keeps_scheduled_jobs_out_of_every_list() {
         NewJob { due: Due::At(T0 + 7), ..own("order-7") },
     ];
     bench.enqueue(&jobs).await;
-    bench.is("b A 2s+ t0 t500 [0 30 0 - ] | noop {}
+    bench
+        .is("b A 2s+ t0 t500 [0 30 0 - ] | noop {}
               b order-7 2r+ t0 t7 [k0 0 0 - ] | noop {}
               scheduled A t500
               scheduled order-7 t7
-              totals enqueued 2").await;
+              totals enqueued 2")
+        .await;
 }
 
 #[tokio::test]
@@ -188,29 +204,38 @@ async fn enqueue_of_a_known_id_changes_nothing_in_any_state() {
 async fn enqueue_of_one_id_twice_in_a_call_stores_it_once() {
     let bench = Bench::new().await;
     assert_eq!(bench.enqueue(&[job("A"), job("A"), job("B")]).await, [ready(), duplicate(&id("A")), ready()]);
-    bench.is("b A 2r- t0 t0 | noop {}
+    bench
+        .is("b A 2r- t0 t0 | noop {}
               b B 2r- t0 t0 | noop {}
               r2 [B A]
-              totals enqueued 2").await;
+              totals enqueued 2")
+        .await;
 }
 
 #[tokio::test]
 async fn enqueue_with_a_key_holds_it_and_refuses_the_next() {
     let bench = Bench::new().await;
     assert_eq!(bench.enqueue(&[unique("A", "k e y", UniqueUntil::Finished)]).await, [ready()]);
-    bench.is("b A 2r+ t0 t0 [0 0 0 f k e y] | noop {}
+    bench
+        .is("b A 2r+ t0 t0 [0 0 0 f k e y] | noop {}
               r2 [A]
               totals enqueued 1
-              u:k e y A").await;
+              u:k e y A")
+        .await;
     let before = bench.table().await;
     let two = [unique("B", "k e y", UniqueUntil::Started), unique("C", "other", UniqueUntil::Started)];
     assert_eq!(bench.enqueue(&two).await, [duplicate(&id("A")), ready()]);
-    bench.changed(&before, "+ b C 2r+ t0 t0 [0 0 0 s other] | noop {}
+    bench
+        .changed(
+            &before,
+            "+ b C 2r+ t0 t0 [0 0 0 s other] | noop {}
                             - r2 [A]
                             + r2 [C A]
                             - totals enqueued 1
                             + totals enqueued 2
-                            + u:other C").await;
+                            + u:other C",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -331,18 +356,25 @@ async fn enqueue_stamps_callers_ids_so_that_an_older_entry_is_dropped() {
     bench.store.delete(Q, &["order-7".to_owned()]).await.unwrap();
     bench.at(1);
     assert_eq!(bench.enqueue(&[own("order-7")]).await, [Enqueued::Stored { state: State::Ready, due_ms: T0 + 1 }]);
-    bench.is("b order-7 2r+ t1 t1 [k1000 0 0 - ] | noop {}
+    bench
+        .is("b order-7 2r+ t1 t1 [k1000 0 0 - ] | noop {}
               r2 [order-7#k1000 order-7#k0]
-              totals enqueued 2").await;
+              totals enqueued 2")
+        .await;
     bench.join("n").await;
     let before = bench.table().await;
     assert_eq!(names(bench.claim("n", 1, 1).await), ["order-7"]);
-    bench.changed(&before, "- r2 [order-7#k1000 order-7#k0]
+    bench
+        .changed(
+            &before,
+            "- r2 [order-7#k1000 order-7#k0]
                             - owners n 0 0
                             + owners n 1 k1000
                             + run:n {order-7}
                             + s order-7 rk1000 1 0 0 0 0 t1 n
-                            + token k1000").await;
+                            + token k1000",
+        )
+        .await;
 }
 
 #[tokio::test]

@@ -169,8 +169,8 @@ async fn promote_sends_suspects_through_their_lane() {
     bench.changed(&before, "- retrying A t5000
                             + suspects [A]
                             + r2 [!]
-                            - s A tk1 0 2 0 9 t5000 t0 n2
-                            + s A qk1 0 2 0 9 t5000 t0 n2
+                            - s A tk2 0 2 0 9 t5000 t0 n2
+                            + s A qk2 0 2 0 9 t5000 t0 n2
                             + fence k0").await;
 }
 

@@ -261,7 +261,8 @@ impl Bench {
     /// Compares all keys with those before: `expected` has a line with `-` or `+` for each that went or came, in any order.
     #[track_caller]
     pub fn compare(before: &Table, after: &Table, expected: &str) {
-        let mut expected: Vec<String> = expected.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
+        let mut expected: Vec<String> =
+            expected.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
         let mut got: Vec<String> = before.0.difference(&after.0).map(|line| format!("- {line}")).collect();
         got.extend(after.0.difference(&before.0).map(|line| format!("+ {line}")));
         let order = |line: &String| (line[2..].split(' ').take(2).collect::<String>(), line.starts_with('+'));
@@ -283,7 +284,8 @@ impl Bench {
     /// Compares all keys with a whole table.
     pub async fn is(&self, expected: &str) {
         let nothing = Table(BTreeSet::new());
-        let lines: Vec<String> = expected.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("+ {line}")).collect();
+        let lines: Vec<String> =
+            expected.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| format!("+ {line}")).collect();
         self.changed(&nothing, &lines.join("\n")).await;
     }
 }

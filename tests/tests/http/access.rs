@@ -60,8 +60,23 @@ async fn every_route_asks_for_its_role() -> Result<()> {
 async fn unknown_paths_and_other_spellings_are_closed_too() -> Result<()> {
     let server = Server::with_tokens().await?;
     for path in [
-        "/", "/api", "/api/v1/", "/api/v1/jobs/", "/metrics/", "/metrics/x", "//metrics", "/METRICS", "/%6detrics", "/healthz/",
-        "/healthz/../metrics", "/healthz;/metrics", "/healthz%2f..%2fmetrics", "/.env", "/debug/pprof", "/ws", "/openapi.json",
+        "/",
+        "/api",
+        "/api/v1/",
+        "/api/v1/jobs/",
+        "/metrics/",
+        "/metrics/x",
+        "//metrics",
+        "/METRICS",
+        "/%6detrics",
+        "/healthz/",
+        "/healthz/../metrics",
+        "/healthz;/metrics",
+        "/healthz%2f..%2fmetrics",
+        "/.env",
+        "/debug/pprof",
+        "/ws",
+        "/openapi.json",
     ] {
         for (method, body) in [("GET", ""), ("POST", "{}"), ("HEAD", ""), ("OPTIONS", "")] {
             let answer = server.http.send(method, path, "application/json", body.as_bytes()).await?;

@@ -23,10 +23,15 @@ async fn refused_items_are_named_and_the_others_are_stored() -> Result<()> {
     let answer = server.http.send("POST", PATH, NDJSON, body.as_bytes()).await?;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let document = answer.json()?;
-    let seen: Vec<Value> = document["results"].as_array().into_iter().flatten().map(|item| match item.get("error") {
-        Some(error) => json!([item["line"], error["field"]]),
-        None => json!([item["queue"], item["duplicate_of"]]),
-    }).collect();
+    let seen: Vec<Value> = document["results"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|item| match item.get("error") {
+            Some(error) => json!([item["line"], error["field"]]),
+            None => json!([item["queue"], item["duplicate_of"]]),
+        })
+        .collect();
     let expected = json!([["default", null], [3, "handler"], [4, "body"], ["mail", null], ["mail", "a"], [7, "args.order_id"]]);
     assert_eq!(Value::from(seen), expected, "{document}");
     assert!(!answer.text().contains("s3cret"));
@@ -55,7 +60,10 @@ async fn thousands_of_jobs_repeated_with_one_key_are_stored_once() -> Result<()>
     let server = Server::open().await?;
     let line = |n: usize| match n % 100 {
         99 => "{\"handler\":\"demo.nope\"}".to_owned(),
-        _ => format!("{{\"handler\":\"demo.noop\",\"queue\":\"{}\",\"delay\":\"1h\"}}", if n % 3 == 0 { "mail" } else { "default" }),
+        _ => format!(
+            "{{\"handler\":\"demo.noop\",\"queue\":\"{}\",\"delay\":\"1h\"}}",
+            if n % 3 == 0 { "mail" } else { "default" }
+        ),
     };
     let body = (0..1700).map(line).collect::<Vec<_>>().join("\n");
     let client = server.http.clone().header("Idempotency-Key", "b-1");

@@ -41,7 +41,9 @@ async fn wrong_fields_are_all_named() -> Result<()> {
     let deep = format!(r#"{{"handler":"demo.noop","args":{}{}}}"#, "[".repeat(5000), "]".repeat(5000));
     let answer = server.http.send("POST", "/api/v1/jobs", "application/json", deep.as_bytes()).await?;
     assert_eq!(answer.status, 422);
-    for (path, field) in [("/api/v1/jobs/x?queue=A", "queue"), ("/api/v1/jobs/x?colour=red", "query"), ("/api/v1/jobs/x?queue=a&queue=b", "query")] {
+    for (path, field) in
+        [("/api/v1/jobs/x?queue=A", "queue"), ("/api/v1/jobs/x?colour=red", "query"), ("/api/v1/jobs/x?queue=a&queue=b", "query")]
+    {
         assert_eq!(wrong(&server.http.get(path).await?)?, [field], "{path}");
     }
     assert_eq!(server.waiting("default").await?, 0);

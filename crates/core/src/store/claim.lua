@@ -40,7 +40,7 @@ for i = #waiting, want + 1, -1 do
 end
 if paused then return {'paused'} end
 
-local ids, seen, out, dropped, token = {}, {}, {'ok', '0', ms, 0, 0}, 0, nil
+local ids, seen, out, dropped, token, fresh = {}, {}, {'ok', '0', ms, 0, 0}, 0, nil, nil
 local changed = {}
 local function take(entries)
   local batch, stamps = {}, {}
@@ -59,6 +59,7 @@ local function take(entries)
     local before = redis.call('GET', Q .. ':token')
     token = string.format('%016.0f', math.max((tonumber(before) or 0) + 1, us))
     out[2] = token
+    fresh = 'r' .. token .. PLAIN .. string.format('%.0f', ms) .. ' ' .. inc
   end
   local states = redis.call('HMGET', STATES, unpack(batch))
   for i, id in ipairs(batch) do
@@ -84,7 +85,8 @@ local function take(entries)
       elseif till == 'f' then
         flags = bit.bor(flags, UNIQUE)
       end
-      local packed = pack('r', token, attempt + 1, crashes, handbacks, flags, due, ms, inc)
+      local packed = fresh
+      if st or flags > 0 then packed = pack('r', token, attempt + 1, crashes, handbacks, flags, due, ms, inc) end
       seen[id] = true
       ids[#ids + 1] = id
       changed[#changed + 1] = id

@@ -64,7 +64,13 @@ pub const REGISTRY: &[KeyKind] = &[
     key("nodes", false, "hash", "incarnation → what it says of itself", "on leaving, or buried"),
     key("queues", false, "set", "every queue that anybody used", "with the cluster"),
     key("handlers", false, "hash", "handler → schema, defaults, when last advertised", "an hour after the last advertisement"),
-    key("idem:*", false, "string", "the digest of the request that an Idempotency-Key stands for, and since when", "TTL of a day"),
+    key(
+        "idem:*",
+        false,
+        "string",
+        "the digest of the request that an Idempotency-Key stands for, and since when",
+        "TTL of a day",
+    ),
 ];
 
 /// Builds the names of one namespace.

@@ -12,6 +12,13 @@ local ids = {}
 for i = 7, #ARGV, 7 do ids[#ids + 1] = ARGV[i] end
 local states = redis.call('HMGET', STATES, unpack(ids))
 local out, left, changed, gone, ended, sets, earliest = {ms}, {}, {}, {}, {}, {}, {}
+local finished = string.format(' %.0f ', ms)
+local function add_to(letter, score, id)
+  local set = sets[letter]
+  if not set then set = {}; sets[letter] = set end
+  set[#set + 1] = score
+  set[#set + 1] = id
+end
 for i, id in ipairs(ids) do
   local at = 7 * i
   local token, to, delay, outcome, text, result = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
@@ -22,6 +29,18 @@ for i, id in ipairs(ids) do
     out[#out + 1] = 0
   elseif string.sub(st, 1, 1) ~= 'r' then
     out[#out + 1] = 2
+  elseif to == 's' and is_plain(st) then
+    left[#left + 1] = id
+    out[#out + 1] = 1
+    ended.s = (ended.s or 0) + 1
+    if keep.s == 0 or most.s == 0 then
+      gone[#gone + 1] = id
+    else
+      if result ~= '' then redis.call('HSET', Q .. ':results', id, result) end
+      changed[#changed + 1] = id
+      changed[#changed + 1] = 's' .. string.sub(st, 2) .. finished
+      add_to(to, ms, id)
+    end
   else
     local _, _, attempt, crashes, handbacks, flags, due, start, node = parse(st)
     left[#left + 1] = id
@@ -45,10 +64,7 @@ for i, id in ipairs(ids) do
         -- The reason stays short here; the whole error lies in the history.
         changed[#changed + 1] = pack(to, token, attempt, crashes, handbacks, bit.band(flags, 7), due, start, node)
           .. string.format(' %.0f %s', ms, string.sub(text, 1, 200))
-        local set = sets[to]
-        if not set then set = {}; sets[to] = set end
-        set[#set + 1] = ms
-        set[#set + 1] = id
+        add_to(to, ms, id)
       end
     else
       if outcome == '-' then handbacks = handbacks + 1 else handbacks = 0 end
@@ -63,10 +79,7 @@ for i, id in ipairs(ids) do
       else
         changed[#changed + 1] = id
         changed[#changed + 1] = pack(to, token, attempt, crashes, handbacks, bit.band(flags, 7), when, start, node)
-        local set = sets[to]
-        if not set then set = {}; sets[to] = set end
-        set[#set + 1] = when
-        set[#set + 1] = id
+        add_to(to, when, id)
         if not earliest[to] or when < earliest[to][1] then earliest[to] = {when, id} end
       end
     end

@@ -90,7 +90,12 @@ impl Actor for Heartbeat {
         Ok(arguments)
     }
 
-    async fn handle(&self, myself: ActorRef<Beat>, _: Beat, (state, supervisor): &mut Self::State) -> Result<(), ActorProcessingErr> {
+    async fn handle(
+        &self,
+        myself: ActorRef<Beat>,
+        _: Beat,
+        (state, supervisor): &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
         let began = Instant::now();
         if run_once(state).await == Pass::Buried {
             supervisor.cast(supervisor::Message::Buried)?;

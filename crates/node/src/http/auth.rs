@@ -93,7 +93,8 @@ fn by_token(headers: &HeaderMap, tokens: &[Token]) -> Result<Caller, Problem> {
         index.conditional_assign(&at, same);
         found |= same;
     }
-    let token = tokens.get(usize::try_from(index).unwrap_or(usize::MAX)).filter(|_| bool::from(found)).ok_or_else(unauthorized)?;
+    let token =
+        tokens.get(usize::try_from(index).unwrap_or(usize::MAX)).filter(|_| bool::from(found)).ok_or_else(unauthorized)?;
     Ok(Caller { name: token.name.clone(), role: token.role, queues: token.queues.clone() })
 }
 
@@ -146,7 +147,17 @@ mod tests {
         for (value, expected) in [("Bearer first", "a"), ("bearer second", "b"), ("BEARER third", "c")] {
             assert_eq!(name(&[value]).as_deref(), Some(expected), "{value}");
         }
-        for value in ["", "Bearer", "Bearer ", "Bearer firs", "Bearer firstt", "Bearer FIRST", "first", "Basic first", "Bearer first second"] {
+        for value in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer firs",
+            "Bearer firstt",
+            "Bearer FIRST",
+            "first",
+            "Basic first",
+            "Bearer first second",
+        ] {
             assert_eq!(name(&[value]), None, "{value}");
         }
         assert_eq!(name(&["Bearer first", "Bearer second"]), None);
@@ -165,7 +176,9 @@ mod tests {
         for host in ["localhost", "localhost:7070", "127.0.0.1:7070", "[::1]:7070", "[::1]", "LOCALHOST:1"] {
             assert!(ask("POST", Some(host), None), "{host}");
         }
-        for host in ["evil.example", "evil.example:7070", "localhost.evil.example", "10.0.0.1:7070", "", "127.0.0.1.evil.example:1"] {
+        for host in
+            ["evil.example", "evil.example:7070", "localhost.evil.example", "10.0.0.1:7070", "", "127.0.0.1.evil.example:1"]
+        {
             assert!(!ask("GET", Some(host), None), "{host}");
         }
         assert!(ask("POST", Some("localhost:7070"), Some("http://localhost:7070")));

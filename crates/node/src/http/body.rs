@@ -92,12 +92,8 @@ mod tests {
 
     use super::*;
 
-    const JSON: Limits = Limits {
-        types: &["application/json"],
-        bytes: 10,
-        within: Duration::from_secs(30),
-        pause: Duration::from_millis(20),
-    };
+    const JSON: Limits =
+        Limits { types: &["application/json"], bytes: 10, within: Duration::from_secs(30), pause: Duration::from_millis(20) };
 
     async fn status(headers: &[(&'static str, &'static str)], body: Body) -> Result<String, StatusCode> {
         let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();

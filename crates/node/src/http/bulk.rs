@@ -124,7 +124,8 @@ async fn store_chunk(
     }
     // A handler may have come or gone since the key's first request: then other items are stored, and its receipt, which
     // counts answers and not items, must not answer for them. Their ids still tell which are there.
-    let call = named.map_or_else(CallId::fresh, |named| named.call(&format!("{number}.{}", idempotency::hex(&format!("{lines:?}")))));
+    let call =
+        named.map_or_else(CallId::fresh, |named| named.call(&format!("{number}.{}", idempotency::hex(&format!("{lines:?}")))));
     let receipts = app.client().submit_many(&call, jobs).await?;
     app.count_enqueued(&receipts);
     let stored = lines.into_iter().zip(receipts.into_iter().map(Outcome::Stored));
@@ -154,7 +155,8 @@ mod tests {
 
     #[test]
     fn lines_and_arrays_are_numbered_from_one() {
-        let lines = |text: &str| split(text).map_err(drop).unwrap().into_iter().map(|(n, item)| format!("{n}{item}")).collect::<Vec<_>>();
+        let lines =
+            |text: &str| split(text).map_err(drop).unwrap().into_iter().map(|(n, item)| format!("{n}{item}")).collect::<Vec<_>>();
         assert_eq!(lines("{}\n\n {\"a\":1}\r\nx\n"), ["1{}", "3{\"a\":1}", "4x"]);
         assert_eq!(lines("\n [ {} , 7,\n[1, 2]]"), ["1{}", "27", "3[1, 2]"]);
         assert!(lines("").is_empty());

@@ -6,11 +6,11 @@
 
 use std::time::{Duration, Instant};
 
+use axum::Extension;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::Extension;
 use punctual_core::store::Store;
 use serde_json::json;
 

@@ -118,7 +118,7 @@ impl Fetcher {
                 // More than asked for is the repeated answer of a larger claim, whose slots went back when its reply was lost.
                 taken.occupy(got);
                 for job in jobs {
-                    launch(pool, queue, job, token, now_ms, self.epoch);
+                    launch(pool, queue, &job, token, now_ms, self.epoch);
                 }
             }
             Claimed::Paused => {
@@ -193,7 +193,7 @@ impl Fetcher {
             Ok(Ok(Claimed::Jobs { token, now_ms, jobs, .. })) => {
                 for job in jobs {
                     pool.slots.overdraw(1);
-                    launch_and_return(pool, queue, job, token, now_ms, self.epoch);
+                    launch_and_return(pool, queue, &job, token, now_ms, self.epoch);
                 }
             }
             Ok(Ok(_)) => {}
@@ -236,7 +236,14 @@ struct Start {
 }
 
 /// What can be said of a claimed job before it runs.
-fn prepare(pool: &Pool, queue: &Queue, job: &ClaimedJob, token: u64, now_ms: u64, epoch: u64) -> (Arc<Flight>, Result<Start, Ended>) {
+fn prepare(
+    pool: &Pool,
+    queue: &Queue,
+    job: &ClaimedJob,
+    token: u64,
+    now_ms: u64,
+    epoch: u64,
+) -> (Arc<Flight>, Result<Start, Ended>) {
     let record = decode(&job.body);
     let suspect = job.packed.flags & FLAG_SUSPECT != 0;
     let name = record.as_ref().map_or_else(|_| String::new(), |record| record.spec.handler.clone());
@@ -266,8 +273,8 @@ fn prepare(pool: &Pool, queue: &Queue, job: &ClaimedJob, token: u64, now_ms: u64
     (Arc::new(flight), start)
 }
 
-fn launch(pool: &Arc<Pool>, queue: &Queue, job: ClaimedJob, token: u64, now_ms: u64, epoch: u64) {
-    let (flight, start) = prepare(pool, queue, &job, token, now_ms, epoch);
+fn launch(pool: &Arc<Pool>, queue: &Queue, job: &ClaimedJob, token: u64, now_ms: u64, epoch: u64) {
+    let (flight, start) = prepare(pool, queue, job, token, now_ms, epoch);
     if !queue.flights.add(&flight) {
         pool.slots.give_back(1);
         return;
@@ -291,8 +298,8 @@ fn launch(pool: &Arc<Pool>, queue: &Queue, job: ClaimedJob, token: u64, now_ms: 
     }
 }
 
-fn launch_and_return(pool: &Pool, queue: &Queue, job: ClaimedJob, token: u64, now_ms: u64, epoch: u64) {
-    let (flight, _) = prepare(pool, queue, &job, token, now_ms, epoch);
+fn launch_and_return(pool: &Pool, queue: &Queue, job: &ClaimedJob, token: u64, now_ms: u64, epoch: u64) {
+    let (flight, _) = prepare(pool, queue, job, token, now_ms, epoch);
     if queue.flights.add(&flight) {
         pool.decide(&flight, Ended::HandedBack);
     }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use punctual_core::clock::format_ms;
 use punctual_core::state::{AttemptOutcome, State};
+use punctual_core::store::StoreError;
 use punctual_core::store::note::JobNote;
 use punctual_core::store::settle::{MOST, Settled, Settlement};
-use punctual_core::store::StoreError;
 
 use super::flights::Flight;
 use super::{Pool, Queue, lock};

@@ -101,8 +101,13 @@ pub async fn sweep(pool: &Arc<Pool>, queue: &Queue, odd: &mut Odd) -> Result<Pas
 }
 
 async fn hand_back(pool: &Pool, queue: &Queue, incarnation: &str, (id, token): &(String, u64)) -> Result<(), StoreError> {
-    let limits =
-        Limits { attempt: 1, max_attempts: u32::MAX, policy: punctual_core::backoff::RetryPolicy::default(), age: Duration::ZERO, roll: 0.5 };
+    let limits = Limits {
+        attempt: 1,
+        max_attempts: u32::MAX,
+        policy: punctual_core::backoff::RetryPolicy::default(),
+        age: Duration::ZERO,
+        roll: 0.5,
+    };
     let settlement = Settlement { id: id.clone(), token: *token, to: after(Ended::HandedBack, &limits) };
     pool.claims.settle(&queue.name, incarnation, &pool.config.retention, &[settlement]).await?;
     Ok(())
