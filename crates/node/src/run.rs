@@ -7,6 +7,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use punctual_core::config::{Config, Loaded};
@@ -273,8 +274,15 @@ async fn stop(pool: &Arc<Pool>, supervisor: &ActorRef<supervisor::Message>, sign
         let grace = if fast { Duration::from_secs(1) } else { GRACE + Duration::from_millis(500) };
         settled(pool, grace + if fast { Duration::from_millis(500) } else { FLUSH }).await;
     }
-    // The fetchers put back what they had fetched.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // The fetchers put back what they had fetched; one that blocks ends with its block at the latest.
+    let put_back = async {
+        while pool.fetchers.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = tokio::time::timeout(pool.block_time() + Duration::from_secs(1), put_back).await;
+    // A put-back may have brought jobs of a claim whose reply was lost.
+    settled(pool, Duration::from_secs(1)).await;
     let farewell = async {
         let incarnation = pool.status.incarnation();
         let mut clean = true;

@@ -14,7 +14,7 @@ async fn wrong_fields_are_all_named() -> Result<()> {
         ("", "body"),
         ("{", "body"),
         ("[]", "body"),
-        ("{}{}", "body"),
+        (r#"{"handler":"demo.noop"}{}"#, "body"),
         (r#"{"args":{}}"#, "handler"),
         (r#"{"handler":"demo.noop","colour":"red"}"#, "colour"),
         (r#"{"handler":"demo.nope"}"#, "handler"),

@@ -31,6 +31,7 @@ const HOLD: Duration = Duration::from_millis(100);
 /// Runs until the pool drains.
 pub async fn run(pool: Arc<Pool>, number: usize) {
     let queue = &pool.queues[number];
+    let _counted = Counted::new(&pool);
     let mut fetcher = Fetcher {
         fetch: pool.claims.fetch(&queue.name, &pool.status.incarnation(), pool.block_time()),
         epoch: pool.epoch(),
@@ -45,6 +46,22 @@ pub async fn run(pool: Arc<Pool>, number: usize) {
     }
     // What the blocked fetch moved before it was woken goes back to the front.
     fetcher.put_back(&pool, queue).await;
+}
+
+/// One of the running fetchers, however it ends.
+struct Counted<'a>(&'a Pool);
+
+impl<'a> Counted<'a> {
+    fn new(pool: &'a Pool) -> Self {
+        pool.fetchers.fetch_add(1, Ordering::AcqRel);
+        Self(pool)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetchers.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 struct Fetcher {
@@ -74,8 +91,9 @@ impl Fetcher {
             return;
         }
         if self.hungry {
-            let taken = stoppable(pool, pool.slots.take(queue.number, MOST, !self.busy)).await;
-            if let Some(taken) = taken {
+            // Bounded, so that a node whose slots are all busy for an hour still shows that its fetcher lives.
+            let take = tokio::time::timeout(pool.block_time(), pool.slots.take(queue.number, MOST, !self.busy));
+            if let Some(Ok(taken)) = stoppable(pool, take).await {
                 self.claim(pool, queue, taken).await;
             }
         } else {
@@ -139,7 +157,8 @@ impl Fetcher {
 
     async fn block(&mut self, pool: &Arc<Pool>, queue: &Queue) {
         self.busy = false;
-        if stoppable(pool, pool.slots.wait_free()).await.is_none() {
+        let wait = tokio::time::timeout(pool.block_time(), pool.slots.wait_free());
+        if !matches!(stoppable(pool, wait).await, Some(Ok(()))) {
             return;
         }
         match self.fetch.client_id().await {

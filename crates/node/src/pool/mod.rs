@@ -77,6 +77,8 @@ pub struct Pool {
     pub draining: AtomicBool,
     /// Woken when draining begins.
     pub drained: Notify,
+    /// Fetchers that run: a stop waits until each has put back what it had fetched.
+    pub fetchers: AtomicUsize,
     /// Executions that outlived their claim.
     pub zombies: AtomicUsize,
     /// Told when an owner finds itself gone.
@@ -129,6 +131,7 @@ impl Pool {
             epoch: AtomicU64::new(1),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
+            fetchers: AtomicUsize::new(0),
             zombies: AtomicUsize::new(0),
             gone: Notify::new(),
         }

@@ -26,6 +26,8 @@ pub struct Slots {
 #[derive(Debug)]
 struct Inner {
     free: usize,
+    /// The pass of the queue that was served last, before it was served: where one that comes back from an empty spell begins.
+    reached: f64,
     queues: Vec<Queue>,
 }
 
@@ -45,7 +47,7 @@ impl Slots {
         Self {
             capacity,
             strict,
-            inner: Mutex::new(Inner { free: capacity, queues }),
+            inner: Mutex::new(Inner { free: capacity, reached: 0.0, queues }),
             changed: weights.iter().map(|_| Notify::new()).collect(),
             any_free: Notify::new(),
         }
@@ -73,12 +75,10 @@ impl Slots {
         {
             let mut inner = self.lock();
             if !inner.queues[queue].hungry {
-                let least = inner.queues.iter().filter(|one| one.hungry).map(|one| one.pass).fold(f64::INFINITY, f64::min);
+                let reached = inner.reached;
                 let own = &mut inner.queues[queue];
                 own.hungry = true;
-                if least.is_finite() {
-                    own.pass = own.pass.max(least);
-                }
+                own.pass = own.pass.max(reached);
             }
         }
         let _no_longer_hungry = Sated { slots: self, queue };
@@ -136,6 +136,7 @@ impl Slots {
         };
         let taken = part.min(inner.free).min(most).max(1);
         inner.free -= taken;
+        inner.reached = inner.reached.max(inner.queues[queue].pass);
         #[expect(clippy::cast_precision_loss, reason = "slot counts are small")]
         {
             inner.queues[queue].pass += taken as f64 / f64::from(inner.queues[queue].weight);
