@@ -220,7 +220,7 @@ fn listeners(objects: &[Value]) -> Vec<String> {
     let listen = setting(objects, "PUNCTUAL__HTTP__OPS_LISTEN");
     let fits = listen
         .rsplit_once(':')
-        .is_some_and(|(address, port)| ["0.0.0.0", "[::]"].contains(&address) && ops.is_some_and(|ops| ops.to_string() == port));
+        .is_some_and(|(address, port)| ["0.0.0.0", "[::]"].contains(&address) && ops.is_some_and(|ops| port.parse() == Ok(ops)));
     if !fits {
         wrong.push(format!("http.ops_listen is {listen:?}, which the container's port {ops:?} does not reach"));
     }

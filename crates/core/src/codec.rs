@@ -188,6 +188,16 @@ pub fn decode(body: &[u8]) -> Result<Record, DecodeError> {
     Ok(Record { priority, late, grace_ms, created_ms, due_ms, unique, spec })
 }
 
+/// The stamp in a body's header, `0` for none: an entry in a ready list stands for the job only with the same one. `None` when
+/// there is no header to be read.
+#[must_use]
+pub fn stamp(body: &[u8]) -> Option<&str> {
+    match body.get(3)? {
+        b'+' => std::str::from_utf8(body.get(FIXED..)?.split(|byte| *byte == b' ').next()?).ok(),
+        _ => Some("0"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,15 +10,24 @@ use crate::table::{Bench, Q, band, claimed, done, id, ids, job, names, own, uniq
 #[tokio::test]
 async fn cancel_ends_what_waits_and_frees_its_key() {
     let cases = [
-        (State::Scheduled, "- scheduled A t1000
-                            + s A ck- 0 0 0 0 0 0 - t100 cancelled"),
+        (
+            State::Scheduled,
+            "- scheduled A t1000
+                            + s A ck- 0 0 0 0 0 0 - t100 cancelled",
+        ),
         (State::Ready, "+ s A ck- 0 0 0 0 0 0 - t100 cancelled"),
-        (State::Retrying, "- retrying A t1050
+        (
+            State::Retrying,
+            "- retrying A t1050
                            - s A tk0 1 0 0 1 t1050 t0 n
-                           + s A ck0 1 0 0 1 t1050 t0 n t100 cancelled"),
-        (State::Held, "- held A t50
+                           + s A ck0 1 0 0 1 t1050 t0 n t100 cancelled",
+        ),
+        (
+            State::Held,
+            "- held A t50
                        - s A hk- 0 0 0 0 t1 0 - t50 late
-                       + s A ck- 0 0 0 0 t1 0 - t100 cancelled"),
+                       + s A ck- 0 0 0 0 t1 0 - t100 cancelled",
+        ),
     ];
     for (state, expected) in cases {
         let (bench, _) = bench_with(state).await;
@@ -38,8 +47,13 @@ async fn cancel_asks_a_running_job_to_stop_and_takes_nothing_from_it() {
     let before = bench.table().await;
     for _ in 0..2 {
         assert_eq!(bench.store.cancel(Q, &ids(&["A"])).await.unwrap(), [Acted::Done(State::Running)]);
-        bench.changed(&before, "- s A rk0 1 0 0 32 0 t0 n
-                                + s A rk0 1 0 0 48 0 t0 n").await;
+        bench
+            .changed(
+                &before,
+                "- s A rk0 1 0 0 32 0 t0 n
+                                + s A rk0 1 0 0 48 0 t0 n",
+            )
+            .await;
     }
     assert_eq!(nudges.next().await, Some(punctual_core::store::nudge::Nudge::Cancel(Q.to_owned())));
     bench.settle("n", "A", token, done()).await;

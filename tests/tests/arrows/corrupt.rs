@@ -23,7 +23,14 @@ const SHAPES: &[Shape] = &[
     ("header cut", |body| body[..9].to_vec(), false),
     ("header only", |body| body[..16].to_vec(), false),
     ("one byte short", |body| body[..body.len() - 1].to_vec(), false),
-    ("one byte more", |mut body| { body.push(0); body }, false),
+    (
+        "one byte more",
+        |mut body| {
+            body.push(0);
+            body
+        },
+        false,
+    ),
     ("version 0", |body| set(body, 0, 0), false),
     ("newer version", |body| set(body, 0, 2), false),
     ("no version", |body| set(body, 0, b'{'), false),
@@ -34,14 +41,18 @@ const SHAPES: &[Shape] = &[
     ("mark + without extension", |body| [&set(body, 3, b'+')[..16], b"\x05a"].concat(), false),
     ("extension without line feed", |body| [&set(body, 3, b'+')[..16], b"0 0 0 f k"].concat(), false),
     ("extension of letters", |body| [&set(body, 3, b'+')[..16], b"a b c d e\nrest"].concat(), false),
-    ("extension with huge numbers", |body| [&set(body, 3, b'+')[..16], b"99999999999999999999999999 1e9 -1 f k\n"].concat(), false),
+    (
+        "extension with huge numbers",
+        |body| [&set(body, 3, b'+')[..16], b"99999999999999999999999999 1e9 -1 f k\n"].concat(),
+        false,
+    ),
     ("mark - before an extension", |body| set(body, 3, b'-'), true),
     ("bincode of random bytes", |body| [&body[..16], &[0xff; 40][..]].concat(), false),
     ("length that is a lie", |body| [&body[..16], b"\xfd\xff\xff\xff\xff\xff\xff\xff\xffabc"].concat(), false),
     ("JSON text", |_| br#"{"handler":"noop","args":{}}"#.to_vec(), false),
     ("zeros", |_| vec![0; 64], false),
     ("invalid UTF-8", |body| [&body[..16], b"\x04\xff\xfe\xfd\xfc\x02{}\0\0\0\0\0\0"].concat(), false),
-    ("control characters", |_| b"\n\r\0\x1b[31m# !".to_vec(), false),
+    ("control characters", |_| b"# !\n\r\0\x1b[31m".to_vec(), false),
 ];
 
 async fn damage(bench: &Bench, id: &str, change: impl Fn(Vec<u8>) -> Vec<u8>) {

@@ -9,8 +9,8 @@ use crate::states::{self, bench_with};
 use crate::table::{Bench, Q, claimed, id, ids, own};
 
 async fn read(bench: &Bench, id: &str) -> (Vec<u8>, JobSpec) {
-    let found = bench.store.find(id, Some(Q)).await.unwrap().remove(0);
-    (found.body, found.record.unwrap().spec)
+    let found = bench.store.find(id, Some(Q)).await.expect("an answer").remove(0);
+    (found.body, found.record.expect("an answer").spec)
 }
 
 fn with_args(spec: &JobSpec, args: &str) -> JobSpec {

@@ -132,7 +132,7 @@ async fn enqueue_makes_due_times_by_the_clock_of_redis() {
     ];
     for (due, expected) in cases {
         let bench = Bench::new().await;
-        assert_eq!(bench.enqueue(&[NewJob { due, ..job("A") }]).await, [expected.clone()], "{due:?}");
+        assert_eq!(bench.enqueue(&[NewJob { due, ..job("A") }]).await, std::slice::from_ref(&expected), "{due:?}");
         let found = bench.store.find(&id("A"), Some(Q)).await.unwrap().remove(0);
         let record = found.record.unwrap();
         assert_eq!(Enqueued::Stored { state: found.state, due_ms: record.due_ms }, expected, "{due:?}");

@@ -20,12 +20,12 @@ async fn all_pages(bench: &Bench, mut page: Page) -> Vec<(String, State)> {
     let mut listed = Vec::new();
     let queues = [Q.to_owned()];
     for _ in 0..10_000 {
-        let (jobs, next) = bench.store.list(&queues, &page).await.unwrap();
+        let (jobs, next) = bench.store.list(&queues, &page).await.expect("an answer");
         assert!(jobs.len() <= page.limit);
         listed.extend(jobs.iter().map(|job| (tidy(&job.id), job.state)));
         let Some(next) = next else { return listed };
         // As a user passes it on.
-        page.cursor = Some(Cursor::parse(&next.to_text()).unwrap());
+        page.cursor = Some(Cursor::parse(&next.to_text()).expect("an answer"));
     }
     panic!("the listing does not end");
 }
@@ -40,14 +40,29 @@ async fn show_has_every_field_of_the_contract_in_every_state() {
         bench.unchanged(&before).await;
         let document: Value = serde_json::to_value(&view).unwrap();
         let fields = [
-            "id", "handler", "queue", "state", "priority", "args", "tags", "created_at", "due_at", "attempt", "max_attempts",
-            "crashes", "attempts", "timeline",
+            "id",
+            "handler",
+            "queue",
+            "state",
+            "priority",
+            "args",
+            "tags",
+            "created_at",
+            "due_at",
+            "attempt",
+            "max_attempts",
+            "crashes",
+            "attempts",
+            "timeline",
         ];
         for field in fields {
             assert!(document.get(field).is_some(), "{state:?} without {field}");
         }
         assert_eq!(document["state"], state.word());
-        assert_eq!((document["id"].as_str(), document["handler"].as_str(), document["queue"].as_str()), (Some(id("A").as_str()), Some("noop"), Some(Q)));
+        assert_eq!(
+            (document["id"].as_str(), document["handler"].as_str(), document["queue"].as_str()),
+            (Some(id("A").as_str()), Some("noop"), Some(Q))
+        );
         for attempt in document["attempts"].as_array().unwrap() {
             for field in ["number", "node", "claim", "started_at", "ended_at", "outcome", "lateness_ms"] {
                 assert!(attempt.get(field).is_some(), "{state:?}: an attempt without {field}");
@@ -63,8 +78,8 @@ async fn show_has_every_field_of_the_contract_in_every_state() {
 
 /// State and time of each step, milliseconds after the beginning.
 async fn timeline(bench: &Bench) -> String {
-    let view = bench.store.show(&id("A"), Some(Q)).await.unwrap().unwrap();
-    let step = |at: &str| punctual_core::clock::parse_instant(at).unwrap() - T0;
+    let view = bench.store.show(&id("A"), Some(Q)).await.expect("an answer").expect("an answer");
+    let step = |at: &str| punctual_core::clock::parse_instant(at).expect("an answer") - T0;
     let steps: Vec<String> = view.timeline.iter().map(|one| format!("{}@{}", one.state, step(&one.at))).collect();
     steps.join(" ")
 }
@@ -193,7 +208,9 @@ async fn populated() -> (Bench, BTreeMap<String, State>) {
         }
     }
     for n in 0..30 {
-        bench.enqueue(&[NewJob { due: Due::In(1 + n as u64 % 2), late: punctual_core::job::Late::Hold, ..job(&name("H", n)) }]).await;
+        bench
+            .enqueue(&[NewJob { due: Due::In(1 + n as u64 % 2), late: punctual_core::job::Late::Hold, ..job(&name("H", n)) }])
+            .await;
         put(&id(&name("H", n)), State::Held);
     }
     bench.at(100);
@@ -208,16 +225,16 @@ async fn populated() -> (Bench, BTreeMap<String, State>) {
         }
         let cancelled = name("C", n);
         bench.enqueue(&[job(&cancelled)]).await;
-        bench.store.cancel(Q, &ids(&[&cancelled])).await.unwrap();
+        bench.store.cancel(Q, &ids(&[&cancelled])).await.expect("an answer");
         put(&id(&cancelled), State::Cancelled);
         // Ready with an older entry in the list, by each way that leaves one.
         let again = name("Y", n);
         bench.enqueue(&[job(&again)]).await;
-        bench.store.requeue(Q, Requeue::Reschedule(1), &ids(&[&again])).await.unwrap();
+        bench.store.requeue(Q, Requeue::Reschedule(1), &ids(&[&again])).await.expect("an answer");
         put(&id(&again), State::Ready);
         let own_id = format!("own-{n}");
         bench.enqueue(&[own(&own_id)]).await;
-        bench.store.delete(Q, std::slice::from_ref(&own_id)).await.unwrap();
+        bench.store.delete(Q, std::slice::from_ref(&own_id)).await.expect("an answer");
         bench.at_us(100_000 + 1 + n as u64);
         bench.enqueue(&[own(&own_id)]).await;
         put(&own_id, State::Ready);
@@ -302,7 +319,10 @@ fn cursors_read_back_and_nonsense_is_refused() {
 async fn queue_counts_jobs_by_state_and_no_bell() {
     let bench = Bench::new().await;
     let view = bench.store.queue(Q, &[]).await.unwrap();
-    assert_eq!(serde_json::to_value(&view.states).unwrap(), serde_json::json!({"scheduled":0,"ready":0,"running":0,"retrying":0,"succeeded":0,"dead":0,"cancelled":0,"held":0}));
+    assert_eq!(
+        serde_json::to_value(&view.states).unwrap(),
+        serde_json::json!({"scheduled":0,"ready":0,"running":0,"retrying":0,"succeeded":0,"dead":0,"cancelled":0,"held":0})
+    );
     assert_eq!((view.oldest_ready_ms, view.paused), (None, false));
     for state in states::ALL {
         let (bench, _) = bench_with(state).await;
@@ -325,7 +345,14 @@ async fn queue_counts_jobs_by_state_and_no_bell() {
         assert_eq!(view.paused, state != State::Cancelled);
     }
     let bench = Bench::new().await;
-    bench.enqueue(&[band("A", Priority::High), band("B", Priority::Low), NewJob { due: Due::In(59_000), ..job("C") }, NewJob { due: Due::In(61_000), ..job("D") }]).await;
+    bench
+        .enqueue(&[
+            band("A", Priority::High),
+            band("B", Priority::Low),
+            NewJob { due: Due::In(59_000), ..job("C") },
+            NewJob { due: Due::In(61_000), ..job("D") },
+        ])
+        .await;
     bench.at(500);
     let view = bench.store.queue(Q, &[]).await.unwrap();
     assert_eq!((view.states.ready, view.oldest_ready_ms, view.due_soon), (2, Some(500), 1));

@@ -11,7 +11,7 @@ use crate::table::{Bench, T0};
 const TTL: Duration = Duration::from_secs(60);
 
 async fn take(bench: &Bench, node: &str, ttl: Duration, above: u64) -> Option<(u64, After)> {
-    match bench.store.acquire_lease(node, ttl, above).await.unwrap() {
+    match bench.store.acquire_lease(node, ttl, above).await.expect("an answer") {
         Acquired::Mine { term, after } => Some((term, after)),
         Acquired::Held(_) => None,
     }
@@ -22,8 +22,10 @@ async fn acquire_takes_a_free_lease_and_only_a_free_one() {
     let bench = Bench::new().await;
     assert_eq!(bench.store.lease().await.unwrap(), None);
     assert_eq!(take(&bench, "a", TTL, 0).await, Some((T0 * 1000, After::Free)));
-    bench.is("lease a k0 t0 (expires)
-              term k0 held").await;
+    bench
+        .is("lease a k0 t0 (expires)
+              term k0 held")
+        .await;
     let before = bench.table().await;
     bench.at(5);
     // Nor by the holder itself: a lost reply is waited out.
@@ -51,9 +53,14 @@ async fn release_and_renew_are_the_holders_alone_and_of_its_term() {
     assert!(bench.store.renew_lease("a", term, TTL).await.unwrap());
     bench.unchanged(&before).await;
     assert!(bench.store.release_lease("a", term).await.unwrap());
-    bench.changed(&before, "- lease a k0 t0 (expires)
+    bench
+        .changed(
+            &before,
+            "- lease a k0 t0 (expires)
                             - term k0 held
-                            + term k0 released").await;
+                            + term k0 released",
+        )
+        .await;
     let before = bench.table().await;
     assert!(!bench.store.renew_lease("a", term, TTL).await.unwrap());
     assert!(!bench.store.release_lease("a", term).await.unwrap());

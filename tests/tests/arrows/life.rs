@@ -57,6 +57,7 @@ async fn every_key_of_a_full_life_is_registered_and_every_registered_key_occurs(
     bench.store.promote(Q, TERM, 100).await.unwrap();
     let (token, _) = claimed(bench.claim("n", 1, 9).await);
     bench.store.note(Q, &crate::note::both("A", token)).await.unwrap();
+    look(&bench, &mut seen).await;
     bench.settle("n", "A", token, Move { result: Some("1".to_owned()), ..done() }).await;
     bench.settle("n", "B", token, retry(5)).await;
     bench.settle("n", "C", token, bury("x")).await;
@@ -82,7 +83,11 @@ async fn after_a_full_life_only_counters_and_fences_are_left() {
         .map(|n| NewJob {
             priority: Priority::ALL[n % 4],
             due: if n % 3 == 0 { Due::In(5) } else { Due::Now },
-            ..if n % 2 == 0 { unique(&format!("{n}Z"), &format!("k{n}"), [UniqueUntil::Started, UniqueUntil::Finished][n / 2 % 2]) } else { own(&format!("own-{n}")) }
+            ..if n % 2 == 0 {
+                unique(&format!("{n}Z"), &format!("k{n}"), [UniqueUntil::Started, UniqueUntil::Finished][n / 2 % 2])
+            } else {
+                own(&format!("own-{n}"))
+            }
         })
         .collect();
     bench.enqueue(&jobs).await;
@@ -158,7 +163,8 @@ async fn a_job_handed_from_node_to_node_tells_its_whole_life() {
     bench.at(1500);
     bench.settle("n2", "A", token, done()).await;
     let view = bench.store.show(&id("A"), Some(Q)).await.unwrap().unwrap();
-    let attempts: Vec<_> = view.attempts.iter().map(|one| (one.number, one.node.as_str(), one.outcome.as_str(), one.lateness_ms)).collect();
+    let attempts: Vec<_> =
+        view.attempts.iter().map(|one| (one.number, one.node.as_str(), one.outcome.as_str(), one.lateness_ms)).collect();
     assert_eq!(attempts, [(1, "n1", "crashed", 10), (1, "n2", "failed", 110), (1, "n2", "succeeded", 10)]);
     assert_eq!((view.state.word(), view.attempt, view.crashes), ("succeeded", 1, 0));
 }

@@ -18,20 +18,30 @@ async fn note_keeps_progress_and_lines_with_a_running_job() {
     let before = bench.table().await;
     bench.at(3);
     assert_eq!(bench.store.note(Q, &both("A", token)).await.unwrap(), 2);
-    bench.changed(&before, "+ progress A 50 half
+    bench
+        .changed(
+            &before,
+            "+ progress A 50 half
                             + l:A [t3 hello]
                             - s A rk0 1 0 0 0 0 t0 n
-                            + s A rk0 1 0 0 6 0 t0 n").await;
+                            + s A rk0 1 0 0 6 0 t0 n",
+        )
+        .await;
     let before = bench.table().await;
     let more = [
         JobNote { id: id("A"), token, note: Note::Progress(62.5, "more".to_owned()) },
         JobNote { id: id("A"), token, note: Note::Log("again".to_owned()) },
     ];
     assert_eq!(bench.store.note(Q, &more).await.unwrap(), 2);
-    bench.changed(&before, "- progress A 50 half
+    bench
+        .changed(
+            &before,
+            "- progress A 50 half
                             + progress A 62.5 more
                             - l:A [t3 hello]
-                            + l:A [t3 hello t3 again]").await;
+                            + l:A [t3 hello t3 again]",
+        )
+        .await;
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use punctual_core::job::{Due, Late, NewJob, Priority, UniqueUntil};
 use punctual_core::store::promote::{BATCH, Promoted};
 
-use crate::table::{Bench, Q, T0, TERM, band, bury, id, ids, job, moved, names, own, retry, unique};
+use crate::table::{Bench, Q, T0, TERM, band, id, ids, job, moved, names, own, retry, unique};
 
 fn due(name: &str, ms: u64) -> NewJob {
     NewJob { due: Due::In(ms), ..job(name) }
@@ -23,18 +23,28 @@ async fn promote_moves_a_due_job_and_nothing_before_its_time() {
     let expected =
         Promoted::Moved { now_ms: T0 + 1000, lateness_ms: vec![0], next_due_ms: Some(T0 + 1001), late: 0, phantoms: 0 };
     assert_eq!(answer, expected);
-    bench.changed(&before, "- scheduled A t1000
+    bench
+        .changed(
+            &before,
+            "- scheduled A t1000
                             + r2 [A]
-                            + fence k0").await;
+                            + fence k0",
+        )
+        .await;
     let before = bench.table().await;
     bench.at(1501);
     assert_eq!(
         bench.promote().await,
         Promoted::Moved { now_ms: T0 + 1501, lateness_ms: vec![500], next_due_ms: None, late: 0, phantoms: 0 }
     );
-    bench.changed(&before, "- scheduled B t1001
+    bench
+        .changed(
+            &before,
+            "- scheduled B t1001
                             - r2 [A]
-                            + r2 [B A]").await;
+                            + r2 [B A]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -56,14 +66,19 @@ async fn promote_sends_each_band_to_its_list_with_its_stamp_and_rings() {
     let before = bench.table().await;
     bench.at(5);
     bench.promote().await;
-    bench.changed(&before, "- scheduled A t5
+    bench
+        .changed(
+            &before,
+            "- scheduled A t5
                             - scheduled B t5
                             - scheduled order-7 t5
                             + r0 [A]
                             + r1 [order-7#k0]
                             + r2 [!]
                             + r3 [B]
-                            + fence k0").await;
+                            + fence k0",
+        )
+        .await;
     // With work in the main list no bell is needed.
     let bench = Bench::new().await;
     bench.enqueue(&[due("A", 5), NewJob { due: Due::In(5), ..band("B", Priority::Low) }]).await;
@@ -84,11 +99,16 @@ async fn promote_moves_a_retry_and_keeps_what_it_has_spent() {
     bench.unchanged(&before).await;
     bench.at(1012);
     assert_eq!(moved(&bench.promote().await), (1, None, 0, 0));
-    bench.changed(&before, "- retrying A t1010
+    bench
+        .changed(
+            &before,
+            "- retrying A t1010
                             + r2 [A]
                             - s A tk0 1 0 0 1 t1010 t0 n
                             + s A qk0 1 0 0 1 t1010 t0 n
-                            + fence k0").await;
+                            + fence k0",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -122,7 +142,8 @@ async fn promote_sees_the_fence_before_it_looks_whether_anything_is_due() {
 
 #[tokio::test]
 async fn promote_runs_skips_or_holds_a_late_job_by_its_own_policy() {
-    let job = |name: &str, late, grace_ms| NewJob { due: Due::In(100), late, grace_ms, ..unique(name, name, UniqueUntil::Finished) };
+    let job =
+        |name: &str, late, grace_ms| NewJob { due: Due::In(100), late, grace_ms, ..unique(name, name, UniqueUntil::Finished) };
     let bench = Bench::new().await;
     bench.enqueue(&[job("R", Late::Run, 0), job("S", Late::Skip, 50), job("H", Late::Hold, 50)]).await;
     // At the end of the grace all are in time.
@@ -135,7 +156,10 @@ async fn promote_runs_skips_or_holds_a_late_job_by_its_own_policy() {
     let before = bench.table().await;
     bench.at(151);
     assert_eq!(moved(&bench.promote().await), (1, None, 2, 0));
-    bench.changed(&before, "- scheduled R t100
+    bench
+        .changed(
+            &before,
+            "- scheduled R t100
                             - scheduled S t100
                             - scheduled H t100
                             + r2 [R]
@@ -145,7 +169,9 @@ async fn promote_runs_skips_or_holds_a_late_job_by_its_own_policy() {
                             + held H t151
                             - u:S S
                             + totals cancelled 1
-                            + fence k0").await;
+                            + fence k0",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -166,12 +192,17 @@ async fn promote_sends_suspects_through_their_lane() {
     bench.at(60_000);
     let before = bench.table().await;
     assert_eq!(moved(&bench.promote().await), (1, None, 0, 0));
-    bench.changed(&before, "- retrying A t5000
+    bench
+        .changed(
+            &before,
+            "- retrying A t5000
                             + suspects [A]
                             + r2 [!]
                             - s A tk2 0 2 0 9 t5000 t0 n2
                             + s A qk2 0 2 0 9 t5000 t0 n2
-                            + fence k0").await;
+                            + fence k0",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -187,13 +218,18 @@ async fn promote_drops_entries_without_a_record_with_what_is_left_of_them() {
     let before = bench.table().await;
     bench.at(5);
     assert_eq!(moved(&bench.promote().await), (1, None, 0, 2));
-    bench.changed(&before, "- scheduled B t5
+    bench
+        .changed(
+            &before,
+            "- scheduled B t5
                             - scheduled C t5
                             - retrying A t5
                             + r2 [C]
                             - s A tk0 1 0 0 1 t5 t0 n
                             - h:A [1 f k0 0 t0 t0 n it broke]
-                            + fence k0").await;
+                            + fence k0",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -257,5 +293,4 @@ async fn promote_brings_ended_jobs_back_never() {
     bench.at(10_000_000);
     assert_eq!(moved(&bench.promote().await), (0, None, 0, 0));
     bench.unchanged(&before).await;
-    let _ = bury("");
 }

@@ -12,7 +12,7 @@ use crate::table::{Bench, Q, band, claimed, done, id, ids, job, moved, names, ow
 
 /// What a look finds, as `kind name: ids`.
 async fn found(bench: &Bench) -> Vec<String> {
-    let damage = bench.store.examine(Q).await.unwrap();
+    let damage = bench.store.examine(Q).await.expect("an answer");
     let text = |one: &Damage| {
         let mut ids: Vec<String> = one.ids.iter().map(|id| tidy(id)).collect();
         ids.sort();
@@ -23,8 +23,8 @@ async fn found(bench: &Bench) -> Vec<String> {
 
 async fn mend(bench: &Bench) -> u64 {
     let mut mended = 0;
-    for damage in bench.store.examine(Q).await.unwrap() {
-        mended += bench.store.repair(&damage).await.unwrap();
+    for damage in bench.store.examine(Q).await.expect("an answer") {
+        mended += bench.store.repair(&damage).await.expect("an answer");
     }
     mended
 }
@@ -109,8 +109,13 @@ async fn repair_never_makes_a_job_early() {
     bench.raw::<()>("DEL", "scheduled", &[]).await;
     bench.at(5);
     assert_eq!(mend(&bench).await, 2);
-    bench.changed(&before, "- scheduled B t5
-                            + r2 [B]").await;
+    bench
+        .changed(
+            &before,
+            "- scheduled B t5
+                            + r2 [B]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -187,8 +192,13 @@ async fn repair_hands_lists_of_unknown_incarnations_to_the_reaper() {
     let before = bench.table().await;
     assert_eq!(found(&bench).await, ["owner : n stranger"]);
     assert_eq!(mend(&bench).await, 2);
-    bench.changed(&before, "+ owners n gone t0
-                            + owners stranger gone t0").await;
+    bench
+        .changed(
+            &before,
+            "+ owners n gone t0
+                            + owners stranger gone t0",
+        )
+        .await;
     for owner in ["n", "stranger"] {
         bench.store.reap(Q, owner, &CrashPolicy::new(3)).await.unwrap();
     }
@@ -199,7 +209,9 @@ async fn repair_hands_lists_of_unknown_incarnations_to_the_reaper() {
 #[tokio::test]
 async fn repair_looks_again_before_it_changes_anything() {
     let (bench, token) = bench_with(State::Running).await;
-    bench.enqueue(&[NewJob { due: Due::In(1000), ..job("B") }, job("C"), crate::table::unique("D", "j", UniqueUntil::Started)]).await;
+    bench
+        .enqueue(&[NewJob { due: Due::In(1000), ..job("B") }, job("C"), crate::table::unique("D", "j", UniqueUntil::Started)])
+        .await;
     let before = bench.table().await;
     // As if all had been seen as damaged before it moved on.
     let all = ids(&["A", "B", "C", "D"]);

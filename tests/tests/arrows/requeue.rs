@@ -11,7 +11,7 @@ use crate::table::{Bench, Q, T0, band, claimed, done, id, ids, job, moved, names
 const LATER: Requeue = Requeue::Reschedule(T0 + 5000);
 
 async fn act(bench: &Bench, action: Requeue) -> Acted {
-    bench.store.requeue(Q, action, &ids(&["A"])).await.unwrap().remove(0)
+    bench.store.requeue(Q, action, &ids(&["A"])).await.expect("an answer").remove(0)
 }
 
 #[tokio::test]
@@ -55,13 +55,18 @@ async fn retry_begins_attempts_anew_and_takes_the_key_again() {
     let (bench, _) = bench_with(State::Dead).await;
     let before = bench.table().await;
     assert_eq!(act(&bench, Requeue::Retry).await, Acted::Done(State::Ready));
-    bench.changed(&before, "- dead A t50
+    bench
+        .changed(
+            &before,
+            "- dead A t50
                             - s A xk0 1 0 0 1 0 t0 n t50 it broke
                             + s A qk0 0 0 0 1 t100 t0 n
                             - b A 2r+ t0 t0 [0 0 0 f k] | noop {}
                             + b A 2r+ t0 t0 [k100000 0 0 f k] | noop {}
                             + r2 [A#k100000]
-                            + u:k A").await;
+                            + u:k A",
+        )
+        .await;
     let (_, jobs) = claimed(bench.claim("n", 2, 1).await);
     assert_eq!((jobs[0].packed.attempt, jobs[0].packed.due_ms), (1, T0 + 100));
 }
@@ -75,13 +80,18 @@ async fn retry_of_a_succeeded_job_drops_its_result() {
     let before = bench.table().await;
     bench.at(100);
     assert_eq!(act(&bench, Requeue::Retry).await, Acted::Done(State::Ready));
-    bench.changed(&before, "- succeeded A t0
+    bench
+        .changed(
+            &before,
+            "- succeeded A t0
                             - results A 7
                             - s A sk0 1 0 0 0 0 t0 n t0 
                             + s A qk0 0 0 0 0 t100 t0 n
                             - b A 2r- t0 t0 | noop {}
                             + b A 2r+ t0 t0 [k100000 0 0 - ] | noop {}
-                            + r2 [A#k100000]").await;
+                            + r2 [A#k100000]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -114,11 +124,16 @@ async fn run_now_makes_a_waiting_job_due_once() {
     assert_eq!(act(&bench, Requeue::RunNow).await, Acted::Done(State::Ready));
     // The second time it is ready, and stays so once.
     assert_eq!(act(&bench, Requeue::RunNow).await, Acted::WrongState(State::Ready));
-    bench.changed(&before, "- scheduled A t1000
+    bench
+        .changed(
+            &before,
+            "- scheduled A t1000
                             + s A qk- 0 0 0 0 t100 0 -
                             - b A 2r+ t0 t1000 [0 0 0 f k] | noop {}
                             + b A 2r+ t0 t1000 [k100000 0 0 f k] | noop {}
-                            + r2 [A#k100000]").await;
+                            + r2 [A#k100000]",
+        )
+        .await;
     bench.at(2000);
     assert_eq!(moved(&bench.promote().await).0, 0);
     bench.join("n").await;
@@ -130,12 +145,17 @@ async fn run_now_of_a_retry_keeps_what_it_has_spent() {
     let (bench, _) = bench_with(State::Retrying).await;
     let before = bench.table().await;
     assert_eq!(act(&bench, Requeue::RunNow).await, Acted::Done(State::Ready));
-    bench.changed(&before, "- retrying A t1050
+    bench
+        .changed(
+            &before,
+            "- retrying A t1050
                             - s A tk0 1 0 0 1 t1050 t0 n
                             + s A qk0 1 0 0 1 t100 t0 n
                             - b A 2r+ t0 t0 [0 0 0 f k] | noop {}
                             + b A 2r+ t0 t0 [k100000 0 0 f k] | noop {}
-                            + r2 [A#k100000]").await;
+                            + r2 [A#k100000]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -153,12 +173,17 @@ async fn release_lets_a_held_job_run() {
     let (bench, _) = bench_with(State::Held).await;
     let before = bench.table().await;
     assert_eq!(act(&bench, Requeue::Release).await, Acted::Done(State::Ready));
-    bench.changed(&before, "- held A t50
+    bench
+        .changed(
+            &before,
+            "- held A t50
                             - s A hk- 0 0 0 0 t1 0 - t50 late
                             + s A qk- 0 0 0 0 t100 0 -
                             - b A 2h+ t0 t1 [0 0 0 f k] | noop {}
                             + b A 2h+ t0 t1 [k100000 0 0 f k] | noop {}
-                            + r2 [A#k100000]").await;
+                            + r2 [A#k100000]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -166,10 +191,15 @@ async fn reschedule_of_a_ready_job_leaves_no_double() {
     let (bench, _) = bench_with(State::Ready).await;
     let before = bench.table().await;
     assert_eq!(act(&bench, LATER).await, Acted::Done(State::Scheduled));
-    bench.changed(&before, "+ scheduled A t5000
+    bench
+        .changed(
+            &before,
+            "+ scheduled A t5000
                             + s A dk- 0 0 0 0 t5000 0 -
                             - b A 2r+ t0 t0 [0 0 0 f k] | noop {}
-                            + b A 2r+ t0 t0 [k100000 0 0 f k] | noop {}").await;
+                            + b A 2r+ t0 t0 [k100000 0 0 f k] | noop {}",
+        )
+        .await;
     // The old entry is dropped while the job waits …
     bench.join("n").await;
     bench.raw::<()>("LPUSH", "r2", &[&id("A")]).await;
@@ -226,11 +256,13 @@ async fn requeue_stamps_callers_ids_anew_and_keeps_their_header() {
     bench.enqueue(&[job]).await;
     bench.at(3);
     bench.store.requeue(Q, Requeue::RunNow, &["order-7".to_owned()]).await.unwrap();
-    bench.is("b order-7 0r+ t0 t1000 [k3000 7 0 - ] | noop {}
+    bench
+        .is("b order-7 0r+ t0 t1000 [k3000 7 0 - ] | noop {}
               s order-7 qk- 0 0 0 0 t3 0 -
               r0 [order-7#k3000]
               r2 [!]
-              totals enqueued 1").await;
+              totals enqueued 1")
+        .await;
 }
 
 #[tokio::test]

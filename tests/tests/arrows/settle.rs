@@ -7,9 +7,7 @@ use punctual_core::job::{NewJob, Priority, UniqueUntil};
 use punctual_core::state::{AttemptOutcome, Ended, Limits, Move, State, after};
 use punctual_core::store::settle::Settled;
 
-use crate::table::{
-    Bench, Q, band, bury, claimed, done, drop_all, id, ids, job, keep, names, own, retry, to, unique,
-};
+use crate::table::{Bench, Q, band, bury, claimed, done, drop_all, id, ids, job, keep, names, own, retry, to, unique};
 
 fn snooze(delay_ms: u64) -> Move {
     Move { delay: Duration::from_millis(delay_ms), ..to(State::Scheduled, AttemptOutcome::Snoozed) }
@@ -31,18 +29,24 @@ async fn settle_keeps_a_succeeded_job_with_its_result() {
     bench.at(30);
     let end = Move { result: Some("{\"sum\":7}".to_owned()), ..done() };
     assert_eq!(bench.settle("n", "A", token, end).await, Settled::Done);
-    bench.changed(&before, "- run:n {A}
+    bench
+        .changed(
+            &before,
+            "- run:n {A}
                             - s A rk0 1 0 0 32 0 t0 n
                             + s A sk0 1 0 0 0 0 t0 n t30 
                             + succeeded A t30
                             + results A {\"sum\":7}
                             + totals succeeded 1
-                            - u:k A").await;
+                            - u:k A",
+        )
+        .await;
 }
 
 #[tokio::test]
 async fn settle_leaves_no_trace_of_an_ended_job_that_is_not_kept() {
-    let ends = [done(), bury("it broke"), to(State::Cancelled, AttemptOutcome::Cancelled), Move { outcome: None, ..bury("deadline") }];
+    let ends =
+        [done(), bury("it broke"), to(State::Cancelled, AttemptOutcome::Cancelled), Move { outcome: None, ..bury("deadline") }];
     let half = [Retention { succeeded_max: 0, dead_max: 0, ..keep() }, drop_all()];
     for (end, retention) in ends.iter().flat_map(|end| half.iter().map(move |retention| (end, retention))) {
         let bench = Bench::new().await;
@@ -52,7 +56,16 @@ async fn settle_leaves_no_trace_of_an_ended_job_that_is_not_kept() {
         assert_eq!(bench.settle_keeping(retention, "n", &[("A", token, end.clone())]).await, [Settled::Done]);
         let left: Vec<String> = bench.table().await.0.into_iter().filter(|line| !line.starts_with("nodes ")).collect();
         let word = end.to.word();
-        assert_eq!(left, ["owners n 1 k0", "token k0", &format!("totals {word} 1"), "totals enqueued 1"].map(String::from).into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>(), "{end:?}");
+        assert_eq!(
+            left,
+            ["owners n 1 k0", "token k0", &format!("totals {word} 1"), "totals enqueued 1"]
+                .map(String::from)
+                .into_iter()
+                .collect::<std::collections::BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>(),
+            "{end:?}"
+        );
     }
 }
 
@@ -63,11 +76,16 @@ async fn settle_sends_a_failure_to_retrying_with_its_error_in_the_history() {
     let before = bench.table().await;
     bench.at(30);
     assert_eq!(bench.settle("n", "A", token, retry(5000)).await, Settled::Done);
-    bench.changed(&before, "- run:n {A}
+    bench
+        .changed(
+            &before,
+            "- run:n {A}
                             - s A rk0 1 0 0 32 0 t0 n
                             + s A tk0 1 0 0 1 t5030 t0 n
                             + retrying A t5030
-                            + h:A [1 f k0 0 t0 t30 n it broke]").await;
+                            + h:A [1 f k0 0 t0 t30 n it broke]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -77,13 +95,18 @@ async fn settle_buries_with_reason_and_history_and_frees_the_key() {
     let before = bench.table().await;
     bench.at(30);
     assert_eq!(bench.settle("n", "A", token, bury("no such order")).await, Settled::Done);
-    bench.changed(&before, "- run:n {A}
+    bench
+        .changed(
+            &before,
+            "- run:n {A}
                             - s A rk0 1 0 0 32 0 t0 n
                             + s A xk0 1 0 0 1 0 t0 n t30 no such order
                             + dead A t30
                             + h:A [1 f k0 0 t0 t30 n no such order]
                             + totals dead 1
-                            - u:k A").await;
+                            - u:k A",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -105,11 +128,16 @@ async fn settle_snoozes_without_spending_an_attempt() {
     let before = bench.table().await;
     bench.at(30);
     assert_eq!(bench.settle("n", "A", token, snooze(1000)).await, Settled::Done);
-    bench.changed(&before, "- run:n {A}
+    bench
+        .changed(
+            &before,
+            "- run:n {A}
                             - s A rk0 1 0 0 32 0 t0 n
                             + s A dk0 0 0 0 1 t1030 t0 n
                             + scheduled A t1030
-                            + h:A [1 z k0 0 t0 t30 n ]").await;
+                            + h:A [1 z k0 0 t0 t30 n ]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -123,10 +151,17 @@ async fn settle_sends_an_unroutable_job_away_without_history_and_counts_how_ofte
         let (was, due) = (times - 1, now + 10);
         let first = if was == 0 { "0".to_owned() } else { format!("t{now}") };
         let stamp = now * 1000;
-        bench.changed(&before, &format!("- run:n {{A}}
+        bench
+            .changed(
+                &before,
+                &format!(
+                    "- run:n {{A}}
                             - s A rk{stamp} 1 0 {was} 0 {first} t{now} n
                             + s A dk{stamp} 0 0 {times} 0 t{due} t{now} n
-                            + scheduled A t{due}")).await;
+                            + scheduled A t{due}"
+                ),
+            )
+            .await;
         bench.at(due);
         bench.promote().await;
         (token, _) = claimed(bench.claim("n", times + 1, 1).await);
@@ -144,12 +179,17 @@ async fn settle_hands_back_to_the_front_without_spending_an_attempt_and_keeps_th
     let before = bench.table().await;
     bench.at(30);
     assert_eq!(bench.settle("n", "A", token, hand_back()).await, Settled::Done);
-    bench.changed(&before, "- run:n {A}
+    bench
+        .changed(
+            &before,
+            "- run:n {A}
                             - r2 [C B]
                             + r2 [C B A]
                             - s A rk0 1 0 0 32 0 t0 n
                             + s A qk0 0 0 0 1 0 t0 n
-                            + h:A [1 b k0 0 t0 t30 n ]").await;
+                            + h:A [1 b k0 0 t0 t30 n ]",
+        )
+        .await;
     assert_eq!(names(bench.claim("n", 2, 9).await), ["A", "B", "C"]);
 }
 
@@ -172,12 +212,17 @@ async fn settle_ends_a_job_as_cancelled() {
     let before = bench.table().await;
     let end = Move { text: "not needed".to_owned(), ..to(State::Cancelled, AttemptOutcome::Cancelled) };
     assert_eq!(bench.settle("n", "A", token, end).await, Settled::Done);
-    bench.changed(&before, "- run:n {A}
+    bench
+        .changed(
+            &before,
+            "- run:n {A}
                             - s A rk0 1 0 0 0 0 t0 n
                             + s A ck0 1 0 0 1 0 t0 n t0 not needed
                             + cancelled A t0
                             + h:A [1 c k0 0 t0 t0 n not needed]
-                            + totals cancelled 1").await;
+                            + totals cancelled 1",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -292,6 +337,18 @@ async fn settle_of_a_lost_record_clears_what_is_left_of_it() {
 }
 
 #[tokio::test]
+async fn retention_clears_what_is_left_of_a_success_whose_record_was_lost() {
+    let bench = Bench::new().await;
+    let token = bench.run(job("A"), "n", 1).await;
+    let bucket = bench.store.keys().bucket(Q, &id("A"));
+    bench.command::<()>(redis::cmd("DEL").arg(bucket)).await;
+    assert_eq!(bench.settle("n", "A", token, done()).await, Settled::Done);
+    assert_eq!(bench.store.trim(Q, &drop_all()).await.unwrap(), 1);
+    let table = bench.table().await;
+    assert_eq!((table.lines("s "), table.lines("succeeded")), (vec![], vec![]));
+}
+
+#[tokio::test]
 async fn settle_of_a_lost_state_lets_go_of_the_id() {
     let bench = Bench::new().await;
     let token = bench.run(job("A"), "n", 1).await;
@@ -330,7 +387,10 @@ async fn settle_answers_each_of_a_mixed_batch_by_itself() {
     assert_eq!(now_ms, crate::table::T0 + 30);
     use Settled::{Done, DoneBefore, Gone, Stale};
     assert_eq!(answers, [Done, Done, Stale, Done, DoneBefore, Gone, Done, Done]);
-    bench.changed(&before, "- run:n {A B C D E G}
+    bench
+        .changed(
+            &before,
+            "- run:n {A B C D E G}
                             + run:n {C}
                             - s A rk0 1 0 0 0 0 t0 n
                             + s A sk0 1 0 0 0 0 t0 n t30 
@@ -353,7 +413,9 @@ async fn settle_answers_each_of_a_mixed_batch_by_itself() {
                             - s G rk0 1 0 0 0 0 t0 n
                             + s G dk0 0 0 0 1 t39 t0 n
                             + scheduled G t39
-                            + h:G [1 z k0 0 t0 t30 n ]").await;
+                            + h:G [1 z k0 0 t0 t30 n ]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -423,7 +485,7 @@ async fn retention_by_count_removes_the_oldest_with_every_trace() {
     assert_eq!(table.lines("succeeded"), ["succeeded C t3", "succeeded E t5"]);
     assert_eq!(table.lines("dead"), ["dead D t4", "dead F t6"]);
     for gone in ["b A", "s A", "results A", "progress A", "h:A", "l:A", "b B", "s B", "progress B", "h:B", "l:B"] {
-        assert!(all.has(gone) == !["results B", "h:A"].contains(&gone), "{gone} before");
+        assert!(all.has(gone) != ["results B", "h:A"].contains(&gone), "{gone} before");
         assert!(!table.has(gone), "{gone} stayed");
     }
 }
@@ -480,13 +542,20 @@ async fn settle_obeys_a_cancel_that_came_while_the_job_ran() {
         bench.at(3);
         let text = end.text.clone();
         assert_eq!(bench.settle("n", "A", token, end).await, Settled::Done);
-        bench.changed(&before, &format!("- run:n {{A}}
+        bench
+            .changed(
+                &before,
+                &format!(
+                    "- run:n {{A}}
                             - s A rk0 1 0 0 48 0 t0 n
                             + s A ck0 1 0 0 1 0 t0 n t3 cancelled
                             + cancelled A t3
                             + h:A [1 {letter} k0 0 t0 t3 n {text}]
                             + totals cancelled 1
-                            - u:k A")).await;
+                            - u:k A"
+                ),
+            )
+            .await;
     }
     // What has ended has ended.
     for (end, state) in [(done(), "succeeded"), (bury("x"), "dead")] {

@@ -5,10 +5,11 @@ use punctual_core::state::State;
 
 use crate::table::{Bench, Q, bury, done, id, retry, unique};
 
-/// Each state with the letter of its packed state. The job is always `A` with the key `k`, the time 100 ms after the beginning.
+/// All of them.
 pub const ALL: [State; 8] = State::ALL;
 
-/// A queue with one job in this state, and its claim's token if it ever was claimed.
+/// A queue with one job in this state, and its claim's token if it ever was claimed. The job is always `A` with the key `k`; the
+/// time stands at 100 ms after the beginning.
 pub async fn bench_with(state: State) -> (Bench, u64) {
     let bench = Bench::new().await;
     let token = bring(&bench, state).await;

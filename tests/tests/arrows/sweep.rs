@@ -20,10 +20,7 @@ async fn sweep_tells_what_an_incarnation_holds_and_changes_nothing() {
     let before = bench.table().await;
     let mut swept = bench.store.sweep(Q, "n").await.unwrap();
     swept.jobs.sort_by(|a, b| a.id.cmp(&b.id));
-    let jobs = vec![
-        SweptJob { id: id("A"), token, cancel: false },
-        SweptJob { id: id("B"), token: later, cancel: true },
-    ];
+    let jobs = vec![SweptJob { id: id("A"), token, cancel: false }, SweptJob { id: id("B"), token: later, cancel: true }];
     assert_eq!(swept, Swept { owner: true, unclaimed: 1, jobs });
     assert_eq!(bench.store.sweep(Q, "other").await.unwrap(), Swept::default());
     bench.unchanged(&before).await;

@@ -137,6 +137,11 @@ impl Bench {
         self.time.store(ms * 1000, Ordering::Relaxed);
     }
 
+    /// Sets the time, microseconds since 1970.
+    pub fn at_instant_us(&self, us: u64) {
+        self.time.store(us, Ordering::Relaxed);
+    }
+
     /// The time, microseconds since 1970.
     pub fn now_us(&self) -> u64 {
         self.time.load(Ordering::Relaxed)
@@ -157,6 +162,11 @@ impl Bench {
     /// Any command.
     pub async fn command<T: FromRedisValue>(&self, command: &redis::Cmd) -> T {
         command.query_async(&mut self.conn.clone()).await.expect("a plain command")
+    }
+
+    /// Several commands in one write.
+    pub async fn pipe<T: FromRedisValue>(&self, pipeline: &redis::Pipeline) -> T {
+        pipeline.query_async(&mut self.conn.clone()).await.expect("plain commands")
     }
 
     /// What BRPOPLPUSH does for a node: moves an entry of the main list to an incarnation's processing list.
@@ -253,7 +263,8 @@ impl Bench {
                 } else {
                     tidy(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
                 };
-                lines.insert(format!("{part} {} {value}{expires}", tidy(field)));
+                let line = format!("{part} {} {value}{expires}", tidy(field));
+                lines.insert(line.trim_end().to_owned());
             }
         }
     }

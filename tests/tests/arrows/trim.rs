@@ -6,7 +6,7 @@ use punctual_core::config::Retention;
 use punctual_core::state::Move;
 use punctual_core::store::trim::BATCH;
 
-use crate::table::{Bench, Q, bury, claimed, done, drop_all, ids, job, keep};
+use crate::table::{Bench, Q, claimed, done, drop_all, ids, job, keep};
 
 #[tokio::test]
 async fn trim_removes_what_is_too_old_with_every_trace() {
@@ -26,12 +26,17 @@ async fn trim_removes_what_is_too_old_with_every_trace() {
     bench.unchanged(&before).await;
     bench.at(100);
     assert_eq!(bench.store.trim(Q, &short).await.unwrap(), 1);
-    bench.changed(&before, "- b A 2r- t0 t0 | noop {}
+    bench
+        .changed(
+            &before,
+            "- b A 2r- t0 t0 | noop {}
                             - s A sk0 1 0 0 6 0 t0 n t0 
                             - succeeded A t0
                             - results A 1
                             - progress A 50 half
-                            - l:A [t0 hello]").await;
+                            - l:A [t0 hello]",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -78,5 +83,4 @@ async fn trim_touches_nothing_that_has_not_ended() {
         assert_eq!(bench.store.trim(Q, &drop_all()).await.unwrap(), 0);
         bench.unchanged(&before).await;
     }
-    let _ = bury("");
 }

@@ -62,7 +62,7 @@ async fn thousands_of_jobs_repeated_with_one_key_are_stored_once() -> Result<()>
         99 => "{\"handler\":\"demo.nope\"}".to_owned(),
         _ => format!(
             "{{\"handler\":\"demo.noop\",\"queue\":\"{}\",\"delay\":\"1h\"}}",
-            if n % 3 == 0 { "mail" } else { "default" }
+            if n.is_multiple_of(3) { "mail" } else { "default" }
         ),
     };
     let body = (0..1700).map(line).collect::<Vec<_>>().join("\n");

@@ -7,6 +7,7 @@
 mod access;
 mod bulk;
 mod jobs;
+mod lost_replies;
 mod operations;
 mod outage;
 mod refusals;

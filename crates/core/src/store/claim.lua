@@ -6,16 +6,23 @@
 local inc, number, want = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local owner = redis.call('HGET', Q .. ':owners', inc)
 local last, last_token = string.match(owner or '', '^(%d+) (%d+)$')
+local RUN, PROC, STATES = Q .. ':run:' .. inc, Q .. ':p:' .. inc, Q .. ':s'
+if not owner then
+  -- The reaper looks only at owners: what the fetch of one that Redis has forgotten moved goes back to the front here.
+  for _, entry in ipairs(redis.call('LRANGE', PROC, 0, -1)) do
+    if entry ~= BELL then redis.call('RPUSH', MAIN, entry) end
+  end
+  redis.call('DEL', PROC)
+end
 if not last then return {'gone'} end
 last = tonumber(last)
 if number < last then return {'old'} end
 
-local RUN, PROC, STATES = Q .. ':run:' .. inc, Q .. ':p:' .. inc, Q .. ':s'
 if number == last and number > 0 then
   local out = {'ok', last_token, ms, 0, 0}
   local ids = redis.call('SMEMBERS', RUN)
   if #ids == 0 then return out end
-  local states = redis.call('HMGET', STATES, unpack(ids))
+  local states = states_of(ids)
   for i, id in ipairs(ids) do
     if states[i] and string.sub(states[i], 1, 17) == 'r' .. last_token then
       out[#out + 1] = id
@@ -44,6 +51,10 @@ local ids, seen, out, dropped, token, fresh = {}, {}, {'ok', '0', ms, 0, 0}, 0, 
 local changed = {}
 local function take(entries)
   local batch, stamps = {}, {}
+  for i = 1, #entries do
+    -- A bell takes nobody's place.
+    if entries[i] == BELL then entries[#entries + 1] = redis.call('RPOP', MAIN) or nil end
+  end
   for _, entry in ipairs(entries) do
     if entry ~= BELL then
       local hash = string.find(entry, '#', 1, true)
@@ -63,23 +74,20 @@ local function take(entries)
   end
   local states = redis.call('HMGET', STATES, unpack(batch))
   for i, id in ipairs(batch) do
-    local body, st = redis.call('HGET', bucket(id), id), states[i]
-    local fits = body and not seen[id] and (not st or string.sub(st, 1, 1) == 'q')
+    local body, st, _ = redis.call('HGET', bucket(id), id), states[i], nil
+    local letter, attempt, crashes, handbacks, flags, due
+    if st then letter, _, attempt, crashes, handbacks, flags, due = parse(st) end
+    -- A state that cannot be read counts as none: the job runs as if it never had.
+    if not letter then attempt, crashes, handbacks, flags, due = 0, 0, 0, 0, 0 end
+    local fits = body and not seen[id] and (not letter or letter == 'q')
     local till, key = '-', ''
     if fits and string.sub(body, 4, 4) == '+' then
-      local _, stamp
-      _, _, stamp, _, _, till, key = header(body)
-      fits = stamp == stamps[i]
-    elseif fits then
-      fits = stamps[i] == '0'
+      local stamp, rest
+      _, _, stamp, _, _, till, key, rest = header(body)
+      -- Without a header there is no stamp to compare; the entry passes, so that Rust buries the job.
+      fits = stamp == stamps[i] or rest == 17
     end
     if fits then
-      local attempt, crashes, handbacks, flags, due = 0, 0, 0, 0, 0
-      if st then
-        local _
-        _, _, attempt, crashes, handbacks, flags, due = parse(st)
-        if not attempt then attempt, crashes, handbacks, flags, due = 0, 0, 0, 0, 0 end
-      end
       if till == 's' then
         if redis.call('GET', Q .. ':u:' .. key) == id then redis.call('DEL', Q .. ':u:' .. key) end
       elseif till == 'f' then
@@ -96,6 +104,7 @@ local function take(entries)
       out[#out + 1] = packed
     else
       dropped = dropped + 1
+      if not body and st and letter ~= 'r' then purge({id}) end
     end
   end
 end
@@ -119,9 +128,10 @@ end
 if #ids > 0 then
   redis.call('HSET', STATES, unpack(changed))
   redis.call('SADD', RUN, unpack(ids))
-  redis.call('HSET', Q .. ':owners', inc, number .. ' ' .. token)
   redis.call('SET', Q .. ':token', token)
 end
+-- Also when it got nothing: a copy of this call that the network held up must not take jobs for a node that stopped listening.
+redis.call('HSET', Q .. ':owners', inc, number .. ' ' .. (#ids > 0 and token or '0'))
 if #ids >= want or dropped > 0 then
   local main = redis.call('LLEN', MAIN)
   local left = redis.call('LLEN', Q .. ':r0') + redis.call('LLEN', Q .. ':r1') + redis.call('LLEN', Q .. ':r3')

@@ -152,6 +152,8 @@ pub struct Link {
 struct Shared {
     client: Client,
     response_timeout: Duration,
+    /// Whether its commands are timed: how long a blocking one waits says nothing about Redis.
+    timed: bool,
     current: Mutex<Option<(u64, MultiplexedConnection)>>,
     connecting: tokio::sync::Mutex<()>,
     generation: AtomicU64,
@@ -163,13 +165,14 @@ impl Link {
     /// # Errors
     /// When the settings cannot describe a server: an unreadable CA or password file.
     pub fn new(settings: &Redis, response_timeout: Duration) -> Result<Self, StoreError> {
-        Ok(Self::from_client(client(settings)?, response_timeout))
+        Ok(Self::from_client(client(settings)?, response_timeout, true))
     }
 
-    fn from_client(client: Client, response_timeout: Duration) -> Self {
+    fn from_client(client: Client, response_timeout: Duration, timed: bool) -> Self {
         let shared = Shared {
             client,
             response_timeout,
+            timed,
             current: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),
             generation: AtomicU64::new(0),
@@ -180,7 +183,13 @@ impl Link {
     /// A second connection to the same server.
     #[must_use]
     pub fn another(&self, response_timeout: Duration) -> Self {
-        Self::from_client(self.shared.client.clone(), response_timeout)
+        Self::from_client(self.shared.client.clone(), response_timeout, true)
+    }
+
+    /// A second connection to the same server, for a blocking command.
+    #[must_use]
+    pub fn blocking(&self, response_timeout: Duration) -> Self {
+        Self::from_client(self.shared.client.clone(), response_timeout, false)
     }
 
     /// Sends one command. Not cancel-safe for commands that change something: the command may have been sent.
@@ -252,7 +261,9 @@ impl Link {
     }
 
     fn observe<T>(&self, generation: u64, started: Instant, answer: Result<T, RedisError>) -> Result<T, StoreError> {
-        metrics::histogram!("punctual_redis_command_seconds").record(started.elapsed().as_secs_f64());
+        if self.shared.timed {
+            metrics::histogram!("punctual_redis_command_seconds").record(started.elapsed().as_secs_f64());
+        }
         answer.map_err(|error| {
             let error = StoreError::from(error);
             count_error(error.kind);

@@ -9,9 +9,7 @@ for i = 2, #ARGV do
   out[#out + 1] = (body or st) and 1 or 0
   if body or st then
     if body then free_unique(id, body) end
-    for _, set in ipairs({'scheduled', 'retrying', 'held', 'succeeded', 'dead', 'cancelled'}) do
-      redis.call('ZREM', Q .. ':' .. set, id)
-    end
+    unlist(id)
     local node = st and select(9, parse(st))
     if node then redis.call('SREM', Q .. ':run:' .. node, id) end
     if st and string.sub(st, 1, 1) == 'r' then nudge('cancel') end

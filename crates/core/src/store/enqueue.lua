@@ -6,12 +6,6 @@ local receipt = Q .. ':rc:' .. ARGV[2]
 local before = redis.call('GET', receipt)
 if before then return before end
 
-local function living(id)
-  if redis.call('HEXISTS', bucket(id), id) == 0 then return false end
-  local st = redis.call('HGET', Q .. ':s', id)
-  return not st or not string.find(st, '^[sxc]')
-end
-
 local out, ready, first_due, first_id, stored, bell = {}, {}, nil, nil, 0, false
 for i = 4, #ARGV, 9 do
   local id, due, head, extension, value = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]
@@ -33,6 +27,11 @@ for i = 4, #ARGV, 9 do
     -- A caller's id may be used again while an old entry of it still lies in a list: the stamp tells them apart.
     local own = string.find(where, ':b:h', #Q + 1, true)
     local stamp = own and string.format('%.0f', us) or '0'
+    -- What a record that was deleted by hand has left behind would end its successor.
+    if own and redis.call('HEXISTS', Q .. ':s', id) == 1 then
+      unlist(id)
+      purge({id})
+    end
     local mark, text = '-', ''
     if own or extension ~= '' then
       mark = '+'

@@ -25,7 +25,7 @@ impl Store {
     #[must_use]
     pub fn fetch(&self, queue: &str, incarnation: &str, block: Duration) -> Fetch {
         Fetch {
-            link: self.link.another(block + SLACK),
+            link: self.link.blocking(block + SLACK),
             from: self.keys.ready(queue, 2),
             to: self.keys.queue(queue, &format!("p:{incarnation}")),
             block,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::packed::{Attempt, Packed};
+use super::timeline::{self, Run};
 use super::{Store, StoreError};
 use crate::clock::format_ms;
 use crate::codec::{self, DecodeError, Record};
@@ -305,16 +306,18 @@ impl Store {
                 at = Cursor { queue: at.queue + 1, state: 0, offset: 0 };
                 continue;
             };
-            let ids = self.ids(queue, *state, at.offset).await?;
-            if ids.is_empty() {
+            let entries = self.entries(queue, *state, at.offset).await?;
+            if entries.is_empty() {
                 at = Cursor { queue: at.queue, state: at.state + 1, offset: 0 };
                 continue;
             }
-            let pairs: Vec<(String, String)> = ids.into_iter().map(|id| (queue.clone(), id)).collect();
-            for ((_, id), found) in pairs.iter().zip(self.read(&pairs).await?) {
+            let pairs: Vec<(String, String)> = entries.iter().map(|entry| (queue.clone(), id_of(entry).to_owned())).collect();
+            for ((entry, (_, id)), found) in entries.iter().zip(&pairs).zip(self.read(&pairs).await?) {
                 at.offset += 1;
                 looked_at += 1;
-                let Some(found) = found.filter(|found| found.state == *state) else { continue };
+                // An older entry of a job that is ready again is none: the job would be listed twice.
+                let fits = |found: &Found| found.state == *state && (*state != State::Ready || stands_for(entry, &found.body));
+                let Some(found) = found.filter(fits) else { continue };
                 let fits = found.record.as_ref().map_or(page.handler.is_none() && page.tag.is_none(), |record| {
                     page.handler.as_ref().is_none_or(|handler| *handler == record.spec.handler)
                         && page.tag.as_ref().is_none_or(|(key, value)| record.spec.tags.get(key) == Some(value))
@@ -330,7 +333,8 @@ impl Store {
         Ok((jobs, None))
     }
 
-    async fn ids(&self, queue: &str, state: State, offset: usize) -> Result<Vec<String>, StoreError> {
+    /// Ids, for ready jobs with their stamps.
+    async fn entries(&self, queue: &str, state: State, offset: usize) -> Result<Vec<String>, StoreError> {
         if let Some(set) = self.keys.set_of(queue, state) {
             // What waits is listed by its time, what ended by the newest first.
             let read = if state.is_final() { "ZREVRANGE" } else { "ZRANGE" };
@@ -363,7 +367,7 @@ impl Store {
             let end = length - skip;
             let start = end.saturating_sub(CHUNK);
             let entries: Vec<String> = self.link.query(redis::cmd("LRANGE").arg(&key).arg(start).arg(end - 1)).await?;
-            return Ok(entries.into_iter().rev().map(|entry| entry.split('#').next().unwrap_or("").to_owned()).collect());
+            return Ok(entries.into_iter().rev().collect());
         }
         Ok(ids)
     }
@@ -405,7 +409,7 @@ impl Store {
         let oldest: Vec<(String, String)> = (0..5)
             .filter_map(|part| last(part * 2 + 1))
             .filter(|entry| entry != "!")
-            .map(|entry| (queue.to_owned(), entry.split('#').next().unwrap_or("").to_owned()))
+            .map(|entry| (queue.to_owned(), id_of(&entry).to_owned()))
             .collect();
         let oldest_ready_ms = self.read(&oldest).await?.into_iter().flatten().map(|found| {
             let due = found.packed.as_ref().map_or(0, |packed| packed.due_ms);
@@ -429,7 +433,7 @@ impl Store {
         let mut counts = BTreeMap::new();
         let key = self.keys.queue(queue, "scheduled");
         let mut ids: Vec<String> = self.link.query(redis::cmd("ZRANGE").arg(key).arg(0).arg(999)).await?;
-        ids.extend(self.ids(queue, State::Ready, 0).await?);
+        ids.extend(self.entries(queue, State::Ready, 0).await?.iter().map(|entry| id_of(entry).to_owned()));
         let pairs: Vec<(String, String)> = ids.into_iter().filter(|id| id != "!").map(|id| (queue.to_owned(), id)).collect();
         for found in self.read(&pairs).await?.into_iter().flatten() {
             if let Ok(record) = &found.record
@@ -476,6 +480,17 @@ impl Store {
     }
 }
 
+/// The id in an entry of a ready list.
+fn id_of(entry: &str) -> &str {
+    entry.split('#').next().unwrap_or(entry)
+}
+
+/// Whether an entry of a ready list is the present one of the job with this body.
+fn stands_for(entry: &str, body: &[u8]) -> bool {
+    let stamp = entry.split_once('#').map_or("0", |(_, stamp)| stamp);
+    codec::stamp(body).is_none_or(|own| own == stamp)
+}
+
 fn log_line(text: &str) -> String {
     match text.split_once(' ') {
         Some((at, line)) => format!("{} {line}", at.parse().map_or_else(|_| at.to_owned(), format_ms)),
@@ -493,36 +508,37 @@ fn view(id: &str, found: &Found, history: &[Attempt]) -> JobView {
     let spec = record.map(|record| &record.spec);
     let first_due = record.map_or(0, |record| record.due_ms);
     let due = |ms: u64| if ms > 0 { ms } else { first_due };
-    let mut attempts: Vec<AttemptView> = history
-        .iter()
-        .map(|one| AttemptView {
-            number: one.number,
-            node: one.node.clone(),
-            claim: one.claim.to_string(),
-            started_at: format_ms(one.started_ms),
-            ended_at: Some(format_ms(one.ended_ms)),
-            outcome: one.outcome.word().to_owned(),
-            error: (!one.error.is_empty()).then(|| one.error.clone()),
-            lateness_ms: one.started_ms.saturating_sub(due(one.due_ms)),
-        })
-        .collect();
+    let mut attempts = Vec::with_capacity(history.len() + 1);
+    let mut runs = Vec::with_capacity(history.len() + 1);
+    let mut tell = |run: Run, node: &str, claim: u64, error: &str| {
+        attempts.push(AttemptView {
+            number: run.number,
+            node: node.to_owned(),
+            claim: claim.to_string(),
+            started_at: format_ms(run.started_ms),
+            ended_at: run.ended_ms.map(format_ms),
+            outcome: run.outcome.map_or("running", AttemptOutcome::word).to_owned(),
+            error: (!error.is_empty()).then(|| error.to_owned()),
+            lateness_ms: run.started_ms.saturating_sub(run.due_ms),
+        });
+        runs.push(run);
+    };
+    for one in history {
+        let (outcome, ended_ms) = (Some(one.outcome), Some(one.ended_ms));
+        let run = Run { number: one.number, outcome, due_ms: due(one.due_ms), started_ms: one.started_ms, ended_ms };
+        tell(run, &one.node, one.claim, &one.error);
+    }
     // A first attempt that runs or succeeded has no history: the packed state tells it.
     if let Some(packed) = packed
         && (packed.state == State::Running
             || (packed.state == State::Succeeded && packed.flags & super::packed::FLAG_HISTORY == 0))
     {
-        let running = packed.state == State::Running;
-        attempts.push(AttemptView {
-            number: packed.attempt,
-            node: packed.node.clone().unwrap_or_default(),
-            claim: packed.token.to_string(),
-            started_at: format_ms(packed.start_ms),
-            ended_at: packed.ended_ms.filter(|_| !running).map(format_ms),
-            outcome: if running { "running" } else { AttemptOutcome::Succeeded.word() }.to_owned(),
-            error: None,
-            lateness_ms: packed.start_ms.saturating_sub(due(packed.due_ms)),
-        });
+        let ended_ms = packed.ended_ms.filter(|_| packed.state != State::Running);
+        let outcome = ended_ms.map(|_| AttemptOutcome::Succeeded);
+        let run = Run { number: packed.attempt, outcome, due_ms: due(packed.due_ms), started_ms: packed.start_ms, ended_ms };
+        tell(run, packed.node.as_deref().unwrap_or(""), packed.token, "");
     }
+    let step = |(state, at_ms): (State, u64)| Step { state: state.word().to_owned(), at: format_ms(at_ms) };
     JobView {
         id: id.to_owned(),
         handler: spec.map_or_else(String::new, |spec| spec.handler.clone()),
@@ -536,7 +552,7 @@ fn view(id: &str, found: &Found, history: &[Attempt]) -> JobView {
         attempt: packed.map_or(0, |packed| packed.attempt),
         max_attempts: spec.and_then(|spec| spec.max_attempts).unwrap_or(0),
         crashes: packed.map_or(0, |packed| packed.crashes),
-        timeline: timeline(found, &attempts),
+        timeline: timeline::steps(found, &runs).into_iter().map(step).collect(),
         last_error: attempts.iter().rev().find_map(|attempt| attempt.error.clone()),
         attempts,
         result: None,
@@ -551,38 +567,4 @@ fn view(id: &str, found: &Found, history: &[Attempt]) -> JobView {
             })
         }),
     }
-}
-
-/// The steps that the record proves. Instants at which a waiting job became ready are its due times.
-fn timeline(found: &Found, attempts: &[AttemptView]) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut step = |state: State, at: String| steps.push(Step { state: state.word().to_owned(), at });
-    if let Ok(record) = &found.record {
-        let waited = record.due_ms > record.created_ms;
-        step(if waited { State::Scheduled } else { State::Ready }, format_ms(record.created_ms));
-        if waited && !attempts.is_empty() {
-            step(State::Ready, format_ms(record.due_ms));
-        }
-    }
-    let last = attempts.len().saturating_sub(1);
-    for (index, attempt) in attempts.iter().enumerate() {
-        step(State::Running, attempt.started_at.clone());
-        let next = match attempt.outcome.as_str() {
-            _ if index == last => found.state,
-            "snoozed" => State::Scheduled,
-            "handed_back" | "crashed" => State::Ready,
-            _ => State::Retrying,
-        };
-        if let Some(ended) = &attempt.ended_at {
-            step(next, ended.clone());
-        }
-    }
-    let told = attempts.last().is_some_and(|attempt| attempt.ended_at.is_some());
-    if let Some(packed) = &found.packed
-        && let Some(ended) = packed.ended_ms
-        && !told
-    {
-        step(packed.state, format_ms(ended));
-    }
-    steps
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use super::script::{ACQUIRE, RELEASE, RENEW};
-use super::{Store, StoreError};
+use super::{Store, StoreError, TIMELESS};
 use crate::clock::as_ms;
 
 /// How the lease became free.
@@ -79,7 +79,7 @@ impl Store {
         let fill = |command: &mut redis::Cmd| {
             command.arg(node).arg(format!("{term:016}")).arg(as_ms(ttl));
         };
-        Ok(RENEW.run::<u8>(&self.link, &self.keys.cluster_tag(), &self.time(), fill).await? == 1)
+        Ok(RENEW.run::<u8>(&self.link, &self.keys.cluster_tag(), TIMELESS, fill).await? == 1)
     }
 
     /// Gives the lease up and wakes the others; `false` when it was not this node's.

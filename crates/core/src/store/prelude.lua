@@ -81,6 +81,30 @@ local function place(id, body, flags, front)
   if band ~= '2' then ring() end
 end
 
+-- Packed states of any number of ids, in their order: Lua unpacks a few thousand values at most.
+local function states_of(ids)
+  local out = {}
+  for i = 1, #ids, 1000 do
+    local page = redis.call('HMGET', Q .. ':s', unpack(ids, i, math.min(i + 999, #ids)))
+    for j = 1, #page do out[i + j - 1] = page[j] end
+  end
+  return out
+end
+
+-- Whether a job is there and has not ended: only then does it hold its unique key.
+local function living(id)
+  if redis.call('HEXISTS', bucket(id), id) == 0 then return false end
+  local st = redis.call('HGET', Q .. ':s', id)
+  return not st or not string.find(st, '^[sxc]')
+end
+
+-- Takes a job out of every sorted set.
+local function unlist(id)
+  for _, set in ipairs({'scheduled', 'retrying', 'held', 'succeeded', 'dead', 'cancelled'}) do
+    redis.call('ZREM', Q .. ':' .. set, id)
+  end
+end
+
 local function free_unique(id, body)
   local _, _, _, _, _, till, key = header(body)
   if till ~= '-' and redis.call('GET', Q .. ':u:' .. key) == id then redis.call('DEL', Q .. ':u:' .. key) end

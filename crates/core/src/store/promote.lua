@@ -20,12 +20,13 @@ if #due > 0 then
   local ids = {}
   for i = 1, #due, 2 do ids[#ids + 1] = due[i] end
   local states = redis.call('HMGET', Q .. ':s', unpack(ids))
-  local lists, bell, changed = {}, false, {}
+  local lists, bell, changed, phantoms = {}, false, {}, {}
   for i, id in ipairs(ids) do
     local at, st = tonumber(due[i * 2]), states[i]
     local body = redis.call('HGET', bucket(id), id)
     if not body then
       out[5] = out[5] + 1
+      phantoms[#phantoms + 1] = id
     else
       local band, late, stamp, grace = header(body)
       local _, token, attempt, crashes, handbacks, flags, _, start, node
@@ -66,6 +67,7 @@ if #due > 0 then
     redis.call('ZREM', Q .. ':retrying', unpack(rest))
   end
   if #changed > 0 then redis.call('HSET', Q .. ':s', unpack(changed)) end
+  purge(phantoms)
   for list, entries in pairs(lists) do
     redis.call('LPUSH', list == 's' and (Q .. ':suspects') or (Q .. ':r' .. list), unpack(entries))
   end

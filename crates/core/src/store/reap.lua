@@ -1,5 +1,5 @@
--- Takes the jobs of one dead incarnation away from it: running → ready | retrying (as a suspect) | dead; entries that it had
--- fetched but not claimed go back to the front and are charged nothing.
+-- Takes the jobs of one dead incarnation away from it: running → ready | retrying (as a suspect) | dead, or cancelled when a
+-- person had asked for that; entries that it had fetched but not claimed go back to the front and are charged nothing.
 -- ARGV: 2 incarnation, 3 most jobs of this call, 4 crashes that bury a job, then the waits in ms before the 2nd, 3rd … delivery
 --       after a crash (the last repeats).
 -- Returns {requeued, buried, unclaimed, 1 when there is more}. Marks the owner as gone, so that it can claim nothing any more.
@@ -30,11 +30,19 @@ if #ids > 0 then
     if letter == 'r' and node == inc and body then
       crashes = crashes + 1
       record(id, attempt, 'k', token, due, start, node, 'its node died')
+      -- A person cancelled it, and the node had not yet carried that out.
+      local cancelled = bit.band(flags, CANCEL) ~= 0
       flags = bit.bor(bit.band(flags, 15), HISTORY)
       local _, _, _, _, own = header(body)
       -- The token grows: a late write of the dead node is refused whatever the state says.
       token = string.format('%016.0f', tonumber(token) + 1)
-      if crashes >= (own > 0 and own or most) then
+      if cancelled then
+        free_unique(id, body)
+        redis.call('HSET', STATES, id, pack('c', token, attempt, crashes, handbacks, bit.band(flags, 7), due, start, node)
+          .. string.format(' %.0f cancelled', ms))
+        redis.call('ZADD', Q .. ':cancelled', ms, id)
+        redis.call('HINCRBY', Q .. ':totals', 'cancelled', 1)
+      elseif crashes >= (own > 0 and own or most) then
         free_unique(id, body)
         redis.call('HSET', STATES, id, pack('x', token, attempt, crashes, handbacks, flags, due, start, node)
           .. string.format(' %.0f killed its node %d times', ms, crashes))

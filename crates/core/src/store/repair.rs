@@ -14,7 +14,7 @@ pub struct Damage {
     pub queue: String,
     /// `index`, `state`, `unique`, `lost` or `owner`, as in `repair.lua`.
     pub kind: &'static str,
-    /// For `index`: the set.
+    /// For `index`: the set, `run:…` for one of claims.
     pub name: String,
     /// Ids, keys or incarnations.
     pub ids: Vec<String>,
@@ -71,6 +71,14 @@ impl Store {
                 }
                 let ids: Vec<String> = self.link.query(&command).await?;
                 placed.extend(ids.iter().map(|entry| entry.split('#').next().unwrap_or(entry).to_owned()));
+                if pattern == "run:" {
+                    let mut missing = Vec::new();
+                    for page in ids.chunks(PAGE) {
+                        let there = self.bodies_exist(queue, page).await?;
+                        missing.extend(page.iter().zip(there).filter(|(_, there)| !there).map(|(id, _)| id.clone()));
+                    }
+                    add("index", &key[self.keys.queue(queue, "").len()..], missing);
+                }
                 let owner = key.rsplit_once(pattern).map_or("", |(_, owner)| owner).to_owned();
                 if !owners.contains(&owner) {
                     strays.insert(owner);

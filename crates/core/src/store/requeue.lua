@@ -1,7 +1,7 @@
 -- Makes jobs wait anew by hand: retry, run-now, release and reschedule. Any state but running → ready | scheduled.
 -- ARGV: 2 letters of the states it may come from, 3 due: n or an instant in ms, 4 whether attempts and crashes begin anew (0 | 1),
 --       then ids.
--- Returns for each the letter it had when it moved; else !<letter> for a wrong state, !- unknown, =<id> when another living job
+-- Returns for each d or q, where it waits now; else !<letter> for a wrong state, !- unknown, =<id> when another living job
 --         holds its unique key. The body gets a new stamp, so that an older entry in a ready list is dropped.
 local allowed, due, anew = ARGV[2], ARGV[3], ARGV[4] == '1'
 local out = {}
@@ -24,7 +24,7 @@ for i = 5, #ARGV do
     local ended = letter == 's' or letter == 'x' or letter == 'c'
     if ended and till ~= '-' then
       holder = redis.call('GET', Q .. ':u:' .. key)
-      if holder == id then holder = nil end
+      if holder and (holder == id or not living(holder)) then holder = nil end
       if not holder then redis.call('SET', Q .. ':u:' .. key, id) end
     end
     if not holder then
@@ -32,9 +32,7 @@ for i = 5, #ARGV do
       body = string.sub(body, 1, 3) .. '+' .. string.sub(body, 5, 16)
         .. string.format('%s %d %d %s %s\n', stamp, grace, most, till, key) .. string.sub(body, rest)
       redis.call('HSET', where, id, body)
-      for _, set in ipairs({'scheduled', 'retrying', 'held', 'succeeded', 'dead', 'cancelled'}) do
-        redis.call('ZREM', Q .. ':' .. set, id)
-      end
+      unlist(id)
       redis.call('HDEL', Q .. ':results', id)
       if anew then attempt, crashes, flags = 0, 0, bit.band(flags, 7) end
       local at = due == 'n' and ms or tonumber(due)
@@ -42,11 +40,12 @@ for i = 5, #ARGV do
         redis.call('HSET', Q .. ':s', id, pack('d', token, attempt, crashes, handbacks, flags, at, start, node))
         redis.call('ZADD', Q .. ':scheduled', at, id)
         nudge('due')
+        out[#out + 1] = 'd'
       else
         redis.call('HSET', Q .. ':s', id, pack('q', token, attempt, crashes, handbacks, flags, at, start, node))
         place(id, body, flags, false)
+        out[#out + 1] = 'q'
       end
-      out[#out + 1] = letter
     end
   end
   if #out < i - 4 then out[#out + 1] = holder and ('=' .. holder) or ('!' .. (letter or '-')) end

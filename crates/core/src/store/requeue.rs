@@ -40,7 +40,6 @@ impl Store {
             command.arg(action.from()).arg(&due).arg(u8::from(action == Requeue::Retry)).arg(ids);
         };
         let answers: Vec<String> = REQUEUE.run(&self.link, &self.keys.queue_tag(queue), &self.time(), fill).await?;
-        let target = if matches!(action, Requeue::Reschedule(_)) { State::Scheduled } else { State::Ready };
         Ok(answers
             .iter()
             .map(|answer| {
@@ -48,7 +47,9 @@ impl Store {
                 match mark {
                     "=" => Acted::Conflict(rest.to_owned()),
                     "!" => rest.chars().next().and_then(State::from_letter).map_or(Acted::Unknown, Acted::WrongState),
-                    _ => Acted::Done(target),
+                    // Rescheduled to an instant that has passed, it is ready at once.
+                    "d" => Acted::Done(State::Scheduled),
+                    _ => Acted::Done(State::Ready),
                 }
             })
             .collect())

@@ -5,7 +5,7 @@ local inc = ARGV[2]
 local out = {redis.call('HGET', Q .. ':owners', inc) or '', redis.call('LLEN', Q .. ':p:' .. inc)}
 local ids = redis.call('SMEMBERS', Q .. ':run:' .. inc)
 if #ids > 0 then
-  local states = redis.call('HMGET', Q .. ':s', unpack(ids))
+  local states = states_of(ids)
   for i, id in ipairs(ids) do
     local letter, token, _, _, _, flags
     if states[i] then letter, token, _, _, _, flags = parse(states[i]) end

@@ -3,7 +3,7 @@
 use redis::{FromRedisValue, Value};
 
 use super::script::SWEEP;
-use super::{Store, StoreError};
+use super::{Store, StoreError, TIMELESS};
 
 /// What Redis has under an incarnation's name in one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Store {
         let fill = |command: &mut redis::Cmd| {
             command.arg(incarnation);
         };
-        let answer: Vec<Value> = SWEEP.run(&self.link, &self.keys.queue_tag(queue), &self.time(), fill).await?;
+        let answer: Vec<Value> = SWEEP.run(&self.link, &self.keys.queue_tag(queue), TIMELESS, fill).await?;
         parse(answer).ok_or_else(|| StoreError::unexpected("a sweep that cannot be read"))
     }
 }

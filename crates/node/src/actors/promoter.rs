@@ -20,7 +20,7 @@ use crate::status::{Lease, Status};
 use crate::telemetry::Repeats;
 
 /// Backs the nudges: a lost one costs at most this much.
-const SAFETY_TICK: Duration = Duration::from_millis(1500);
+const SAFETY_TICK: Duration = Duration::from_secs(2);
 /// How often the list of queues is read again.
 const QUEUES_EVERY: Duration = Duration::from_secs(10);
 /// Batches of one queue in one pass, so that a burst in one queue neither starves the others nor the renewal.

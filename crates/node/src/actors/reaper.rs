@@ -20,12 +20,16 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use crate::status::Status;
 use crate::telemetry::Repeats;
 
-/// Between two looks at the beats.
-const EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at the beats: with `dead_after` this is the longest time until a death is noticed.
+const EVERY: Duration = Duration::from_millis(1500);
+/// Between two readings of the list of nodes; one that dies unlisted is found among the owners.
+const NODES_EVERY: Duration = Duration::from_secs(5);
 /// Between two looks at all owners: a fetch that was waiting when its node died can still move an entry.
 const OWNERS_EVERY: Duration = Duration::from_secs(10);
 /// Between two rounds of retention.
-const TRIM_EVERY: Duration = Duration::from_secs(15);
+const TRIM_EVERY: Duration = Duration::from_secs(30);
+/// Between two looks for handlers that nobody has any more.
+const FORGET_EVERY: Duration = Duration::from_secs(600);
 /// How long a dead owner is remembered.
 const GONE_FOR: Duration = Duration::from_secs(3600);
 /// How far Redis' clock may run away from ours between two looks before it counts as a step.
@@ -47,6 +51,7 @@ pub struct State {
     trust_since: Instant,
     owners_read: Option<Instant>,
     trimmed: Instant,
+    forgot: Option<Instant>,
     repeats: Repeats,
 }
 
@@ -69,6 +74,7 @@ impl State {
             trust_since: now.checked_sub(Duration::from_secs(86_400)).unwrap_or(now),
             owners_read: None,
             trimmed: now,
+            forgot: None,
             repeats: Repeats::default(),
         }
     }
@@ -100,7 +106,7 @@ pub async fn run_once(state: &mut State) -> Result<Pass, StoreError> {
         return Ok(pass);
     }
     let now = Instant::now();
-    if state.nodes_read.is_none_or(|at| now.duration_since(at) >= Duration::from_secs(5)) {
+    if state.nodes_read.is_none_or(|at| now.duration_since(at) >= NODES_EVERY) {
         state.nodes = state.store.incarnations().await?;
         state.nodes_read = Some(now);
         let nodes = &state.nodes;
@@ -127,6 +133,9 @@ pub async fn run_once(state: &mut State) -> Result<Pass, StoreError> {
         for queue in state.store.queues().await? {
             pass.trimmed += trim(state, &queue).await?;
         }
+    }
+    if state.forgot.is_none_or(|at| now.duration_since(at) >= FORGET_EVERY) {
+        state.forgot = Some(now);
         forget_handlers(state).await?;
     }
     Ok(pass)

@@ -8,6 +8,7 @@
 mod drain;
 mod enqueue;
 mod failover;
+mod groups;
 mod idle;
 mod measurement;
 mod node;
@@ -23,6 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::groups::{names, one_group, wanted};
 use self::measurement::{Measurement, Skip, table};
 use self::place::Bench;
 use super::failure::Failure;
@@ -35,8 +37,8 @@ Examples:
   punctual bench --jobs 200000 --only drain_kept drain_discarded
   punctual bench --seconds 20 --only start_latency_ms lateness_ms -o json
 
-Takes under two minutes. Uses a namespace of its own and removes it, also after Ctrl-C. Other clients of the same Redis are
-part of what Redis counts: for honest numbers nothing else should run.";
+Uses a namespace of its own and removes it, also after Ctrl-C. Other clients of the same Redis are part of what Redis counts:
+for honest numbers nothing else should run.";
 
 /// Measures this cluster's Redis and this machine with built-in load.
 #[derive(Debug, clap::Args)]
@@ -61,27 +63,6 @@ pub(super) struct Args {
     /// How long jobs come in at 200 a second for start_latency_ms; the due times of lateness_ms spread over twice as long.
     #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-}
-
-/// Measurements that are taken together, by their names.
-const GROUPS: &[&[&str]] = &[
-    &["enqueue_one"],
-    &["enqueue_many"],
-    &["enqueue_bulk"],
-    &["drain_kept", "rss_mib_backlog"],
-    &["drain_discarded", "bytes_finished"],
-    &["bytes_pending"],
-    &["bytes_scheduled"],
-    &["start_latency_ms"],
-    &["lateness_ms"],
-    &["burst_promoted"],
-    &["idle_commands_per_s", "idle_commands_per_s_holder", "rss_mib"],
-    &["recovery_s", "takeover_s"],
-    &["takeover_graceful_s"],
-];
-
-fn names() -> clap::builder::PossibleValuesParser {
-    GROUPS.concat().into()
 }
 
 /// The document of the command.
@@ -149,11 +130,6 @@ fn bar(groups: usize) -> ProgressBar {
     }
 }
 
-fn wanted<'a>(args: &'a Args) -> impl Iterator<Item = &'static [&'static str]> + 'a {
-    let asked = |name: &&str| args.only.is_empty() || args.only.iter().any(|only| only == name);
-    GROUPS.iter().copied().filter(move |group| group.iter().any(asked))
-}
-
 async fn measure(bench: &Bench, args: &Args, taken: &RefCell<Vec<Measurement>>) {
     for group in wanted(args) {
         bench.bar.set_message(group[0]);
@@ -164,52 +140,5 @@ async fn measure(bench: &Bench, args: &Args, taken: &RefCell<Vec<Measurement>>) 
         let asked = |one: &Measurement| args.only.is_empty() || args.only.iter().any(|only| only == one.name);
         taken.borrow_mut().extend(measured.into_iter().filter(asked));
         bench.bar.inc(1);
-    }
-}
-
-async fn one_group(bench: &Bench, first: &str) -> Result<Vec<Measurement>, Skip> {
-    let place = bench.place()?;
-    let measured = match first {
-        "enqueue_one" => enqueue::one(bench, &place).await,
-        "enqueue_many" => enqueue::many(bench, &place).await,
-        "enqueue_bulk" => enqueue::bulk(bench, &place).await,
-        "drain_kept" => drain::kept(bench, &place).await,
-        "drain_discarded" => drain::discarded(bench, &place).await,
-        "bytes_pending" => enqueue::bytes_pending(bench, &place).await,
-        "bytes_scheduled" => enqueue::bytes_scheduled(bench, &place).await,
-        "start_latency_ms" => timing::start_latency(bench, &place).await,
-        "lateness_ms" => timing::lateness(bench, &place).await,
-        "burst_promoted" => timing::burst(bench, &place).await,
-        "idle_commands_per_s" => idle::commands(bench, &place).await,
-        "recovery_s" => failover::killed(bench, &place).await,
-        _ => failover::graceful(bench, &place).await,
-    };
-    // Removed at once, so that the next measurement finds the memory of Redis as this one did.
-    place.remove().await?;
-    measured
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn the_names_of_the_contract_are_measured_once_each() {
-        let names = GROUPS.concat();
-        let contract = "enqueue_one enqueue_many enqueue_bulk drain_kept drain_discarded start_latency_ms lateness_ms \
-                        bytes_pending bytes_scheduled bytes_finished idle_commands_per_s burst_promoted recovery_s";
-        assert!(contract.split_whitespace().all(|name| names.contains(&name)));
-        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
-    }
-
-    #[test]
-    fn only_takes_the_groups_that_hold_a_name() {
-        let args =
-            Args { jobs: 1000, payload: 100, concurrency: None, only: vec!["bytes_finished".to_owned()], seconds: 1 };
-        assert_eq!(wanted(&args).map(|group| group[0]).collect::<Vec<_>>(), ["drain_discarded"]);
-        let all = Args { only: Vec::new(), ..args };
-        assert_eq!(wanted(&all).count(), GROUPS.len());
     }
 }

@@ -5,6 +5,7 @@
 //! error. Absent: anything that a command does.
 
 mod admit;
+mod bench;
 mod bulk;
 mod check_config;
 mod dev;
@@ -65,6 +66,7 @@ enum Command {
     Queues(queues::Args),
     Nodes(nodes::Args),
     Lease(lease::Args),
+    Bench(bench::Args),
 }
 
 /// Does what the command line of this process says, with these handlers.
@@ -96,6 +98,7 @@ fn run(cli: Cli, registry: Registry) -> Result<ExitCode, Failure> {
         Command::Queues(args) => block_on(queues::run(&session, &args)),
         Command::Nodes(args) => block_on(nodes::run(&session, &args)),
         Command::Lease(args) => block_on(lease::run(&session, &args)),
+        Command::Bench(args) => block_on(bench::run(&session, &args)),
     }?;
     Ok(ExitCode::SUCCESS)
 }

@@ -32,9 +32,11 @@ const HOLD: Duration = Duration::from_millis(100);
 pub async fn run(pool: Arc<Pool>, number: usize) {
     let queue = &pool.queues[number];
     let _counted = Counted::new(&pool);
+    let (epoch, incarnation) = (pool.epoch(), pool.status.incarnation());
     let mut fetcher = Fetcher {
-        fetch: pool.claims.fetch(&queue.name, &pool.status.incarnation(), pool.block_time()),
-        epoch: pool.epoch(),
+        fetch: pool.claims.fetch(&queue.name, &incarnation, pool.block_time()),
+        epoch,
+        incarnation,
         bands: Bands::new(pool.config.node.strict),
         repeats: Repeats::default(),
         pause: Duration::ZERO,
@@ -45,7 +47,10 @@ pub async fn run(pool: Arc<Pool>, number: usize) {
         fetcher.round(&pool, queue).await;
     }
     // What the blocked fetch moved before it was woken goes back to the front.
-    fetcher.put_back(&pool, queue).await;
+    if !fetcher.put_back(&pool, queue).await {
+        // Left to the reaper, which finds the entries in the processing list.
+        tracing::warn!(target: "worker_pool", queue = %queue.name, "fetched entries not put back");
+    }
 }
 
 /// One of the running fetchers, however it ends.
@@ -67,6 +72,8 @@ impl Drop for Counted<'_> {
 struct Fetcher {
     fetch: Fetch,
     epoch: u64,
+    /// Under which name it fetches and claims.
+    incarnation: String,
     bands: Bands,
     repeats: Repeats,
     pause: Duration,
@@ -79,8 +86,14 @@ struct Fetcher {
 impl Fetcher {
     async fn round(&mut self, pool: &Arc<Pool>, queue: &Queue) {
         if self.epoch != pool.epoch() {
+            // The last fetch under the old name may have moved an entry; if Redis has forgotten that name, the reaper does not find it.
+            if !self.put_back(pool, queue).await {
+                stoppable(pool, tokio::time::sleep(HOLD)).await;
+                return;
+            }
             self.epoch = pool.epoch();
-            self.fetch = pool.claims.fetch(&queue.name, &pool.status.incarnation(), pool.block_time());
+            self.incarnation = pool.status.incarnation();
+            self.fetch = pool.claims.fetch(&queue.name, &self.incarnation, pool.block_time());
             self.hungry = true;
         }
         if !self.pause.is_zero() {
@@ -105,10 +118,9 @@ impl Fetcher {
     async fn claim(&mut self, pool: &Arc<Pool>, queue: &Queue, taken: Taken<'_>) {
         let slots = taken.count();
         let number = queue.claim_number.load(Ordering::Acquire);
-        let incarnation = pool.status.incarnation();
         let request = ClaimRequest {
             queue: &queue.name,
-            incarnation: &incarnation,
+            incarnation: &self.incarnation,
             number,
             slots,
             shares: self.bands.shares(slots),
@@ -198,10 +210,11 @@ impl Fetcher {
         stoppable(pool, nudged).await;
     }
 
-    async fn put_back(&self, pool: &Pool, queue: &Queue) {
+    /// Gives back what the fetch moved and no claim has taken; `false` when Redis did not answer.
+    async fn put_back(&self, pool: &Pool, queue: &Queue) -> bool {
         let request = ClaimRequest {
             queue: &queue.name,
-            incarnation: &pool.status.incarnation(),
+            incarnation: &self.incarnation,
             number: queue.claim_number.fetch_add(1, Ordering::AcqRel),
             slots: 0,
             shares: [0; 4],
@@ -216,9 +229,9 @@ impl Fetcher {
                 }
             }
             Ok(Ok(_)) => {}
-            // Left to the reaper, which finds the entries in the processing list.
-            Ok(Err(_)) | Err(_) => tracing::warn!(target: "worker_pool", queue = %queue.name, "fetched entries not put back"),
+            Ok(Err(_)) | Err(_) => return false,
         }
+        true
     }
 
     fn failed(&mut self, what: &'static str, queue: &str, error: &punctual_core::store::StoreError) {

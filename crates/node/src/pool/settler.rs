@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use punctual_core::clock::format_ms;
 use punctual_core::state::{AttemptOutcome, State};
-use punctual_core::store::StoreError;
 use punctual_core::store::note::JobNote;
 use punctual_core::store::settle::{MOST, Settled, Settlement};
+use punctual_core::store::{Kind, StoreError};
 
 use super::flights::Flight;
 use super::{Pool, Queue, lock};
@@ -20,6 +20,8 @@ use crate::telemetry::Repeats;
 const NOTES_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait after an error of Redis.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// So often a whole batch is sent again after an answer that nobody has heard of, before its parts are tried one by one.
+const PATIENCE: u32 = 6;
 
 /// Runs until it is aborted; whoever stops the node waits first until nothing is left to settle.
 pub async fn run(pool: Arc<Pool>, number: usize) {
@@ -73,6 +75,7 @@ async fn settle(pool: &Pool, queue: &Queue, batch: &[(Arc<Flight>, Settlement)],
     let mut resent = false;
     // A batch that holds what Redis will not take must not block the queue for ever: it is sent one by one then.
     let mut refused: Option<StoreError> = None;
+    let mut refusals = 0;
     let (now_ms, settled) = loop {
         if batch.iter().all(|(flight, _)| flight.epoch != pool.epoch()) {
             // Declared dead meanwhile: the jobs are others' now.
@@ -83,7 +86,8 @@ async fn settle(pool: &Pool, queue: &Queue, batch: &[(Arc<Flight>, Settlement)],
         }
         match pool.claims.settle(&queue.name, &pool.status.incarnation(), &pool.config.retention, &settlements).await {
             Ok(answer) => break answer,
-            Err(error) if error.is_transient() => {
+            Err(error) if keeps(&error) || refusals < PATIENCE => {
+                refusals += u32::from(!keeps(&error));
                 resent = true;
                 report(queue, repeats, &error);
                 tokio::time::sleep(pause).await;
@@ -116,17 +120,36 @@ async fn one_by_one(pool: &Pool, queue: &Queue, batch: &[(Arc<Flight>, Settlemen
         small.to.text = format!("error not stored: {}", error.kind.word());
         small.to.result = None;
         let incarnation = pool.status.incarnation();
+        let mut kept = false;
         for attempt in [settlement.clone(), small] {
             let alone = std::slice::from_ref(&attempt);
-            if let Ok((now_ms, answers)) = pool.claims.settle(&queue.name, &incarnation, &pool.config.retention, alone).await {
-                if let Some(answer) = answers.first() {
-                    told(queue, flight, &attempt, *answer, false, now_ms);
+            match pool.claims.settle(&queue.name, &incarnation, &pool.config.retention, alone).await {
+                Ok((now_ms, answers)) => {
+                    if let Some(answer) = answers.first() {
+                        told(queue, flight, &attempt, *answer, false, now_ms);
+                    }
+                    break;
                 }
-                break;
+                Err(error) if keeps(&error) => {
+                    kept = true;
+                    break;
+                }
+                Err(_) => {}
             }
         }
-        queue.flights.remove(flight);
+        if kept {
+            lock(&queue.outbox).push((Arc::clone(flight), settlement.clone()));
+            queue.ended.notify_one();
+        } else {
+            queue.flights.remove(flight);
+        }
     }
+}
+
+/// Whether an error says nothing about what was to be settled: the results wait until Redis, or a person, has mended it. Dropped,
+/// they would be runs without an outcome, and the jobs would run again.
+fn keeps(error: &StoreError) -> bool {
+    error.is_transient() || matches!(error.kind, Kind::Auth | Kind::Permission)
 }
 
 fn report(queue: &Queue, repeats: &mut Repeats, error: &StoreError) {

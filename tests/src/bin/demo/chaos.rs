@@ -85,6 +85,7 @@ impl Chaos<'_> {
             if running >= WANTED || (running > 0 && Instant::now() >= patience) {
                 break;
             }
+            ensure!(!self.cluster.lost().contains(&name), "{name} has ended by itself");
             ensure!(Instant::now() < patience + PATIENCE, "{name} runs no jobs at all");
             sleep(Duration::from_millis(10)).await;
         }

@@ -16,6 +16,7 @@ mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ async fn demo(screen: &Arc<Screen>) -> Result<Vec<String>> {
     let input = Input::read(Path::new(INPUT))?;
     let script = std::path::absolute(Path::new(INPUT).join("report.sh"))?;
     let orders_csv = std::path::absolute(Path::new(INPUT).join("orders.csv"))?;
-    let dir = output()?;
+    let (dir, _lock) = output()?;
     introduce(screen, &input);
 
     let started_ms = clock::local_ms();
@@ -175,18 +176,25 @@ from the books of the shop and the site as well as from punctual itself. It take
     debug_assert!(input.jobs() >= 1000, "the demo promises a thousand jobs");
 }
 
-/// The directory for what may be looked at afterwards, without the logs of the last time.
-fn output() -> Result<PathBuf> {
+/// The directory for what may be looked at afterwards, without the logs of the last time. It is this demo's alone while the file is
+/// open: two of them would write into the same logs.
+fn output() -> Result<(PathBuf, File)> {
     let dir = PathBuf::from(OUTPUT);
     std::fs::create_dir_all(&dir).with_context(|| format!("failed to make {OUTPUT}"))?;
     std::fs::write(dir.join(".gitignore"), "*\n")?;
+    let lock = File::options().create(true).truncate(false).write(true).open(dir.join("lock"))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!("another demo runs in this directory; wait for its end"),
+        Err(TryLockError::Error(error)) => return Err(error).context("failed to lock .demo/lock"),
+    }
     for name in NAMES {
         let file = cluster::log_file(&dir, name);
         if file.exists() {
             std::fs::remove_file(file)?;
         }
     }
-    Ok(dir)
+    Ok((dir, lock))
 }
 
 /// Stops the holder, then the others; what is not as it should be goes into the verdict.

@@ -70,6 +70,9 @@ impl Screen {
     /// How far everything is.
     pub fn progress(&self, done: usize, total: usize, message: &str) {
         if let Some(bar) = &self.bar {
+            if total > 0 && bar.is_hidden() {
+                bar.set_draw_target(ProgressDrawTarget::stdout());
+            }
             bar.set_length(total as u64);
             bar.set_position(done as u64);
             bar.set_message(message.to_owned());
@@ -98,5 +101,6 @@ fn bar(colour: bool) -> ProgressBar {
         "{elapsed:>5} {bar:28} {pos:>4}/{len} · {wide_msg}"
     };
     let style = ProgressStyle::with_template(template).expect("the template is well-formed").progress_chars("━╸─");
-    ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stdout()).with_style(style)
+    // Shown when there is something to show.
+    ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden()).with_style(style)
 }

@@ -23,8 +23,9 @@ pub fn print(screen: &Screen, verdict: &Verdict, facts: &Facts<'_>) {
     let watch = facts.watch;
     let sum = |message: &str| watch.lines(message).iter().map(|line| line.number("count")).sum::<u64>();
     let mut rows: Vec<(&str, String)> = Vec::new();
-    for (id, reason) in &verdict.dead {
-        rows.push(("dead", format!("{id}: {}", tail_of(reason))));
+    for (id, attempts, reason) in &verdict.dead {
+        let plural = if *attempts == 1 { "" } else { "s" };
+        rows.push(("dead", format!("{id}, after {attempts} attempt{plural}: {}", tail_of(reason))));
     }
     let untouched = [50, 99, 100].map(|part| seconds(percentile(&verdict.late_untouched, part)));
     let waits: Vec<String> = verdict.waits_ms.iter().map(|ms| seconds(*ms)).collect();

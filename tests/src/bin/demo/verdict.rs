@@ -46,8 +46,8 @@ pub struct Verdict {
     pub queues: BTreeMap<String, Tally>,
     /// Late by, of jobs that no blow has touched.
     pub late_untouched: Vec<u64>,
-    /// Dead jobs with their reasons.
-    pub dead: Vec<(String, String)>,
+    /// Dead jobs with their attempts and reasons.
+    pub dead: Vec<(String, u32, String)>,
     /// Waits before each retry of the article whose site stays busy.
     pub waits_ms: Vec<u64>,
     /// Requests that came to do what had been done.
@@ -137,7 +137,7 @@ impl Evidence<'_> {
             ));
         }
         if let Some(reason) = dead {
-            verdict.dead.push((id.clone(), reason));
+            verdict.dead.push((id.clone(), view.attempt, reason));
         }
         if !struck {
             self.backoff(verdict, job, visits);

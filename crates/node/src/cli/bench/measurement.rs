@@ -109,7 +109,17 @@ pub(super) fn rounded(value: f64) -> f64 {
 pub(super) fn table(out: Output, measurements: &[Measurement]) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let header = [
-        "name", "value", "unit", "min", "p50", "p99", "max", "commands/job", "requests/job", "reads/job", "redis us/job",
+        "name",
+        "value",
+        "unit",
+        "min",
+        "p50",
+        "p99",
+        "max",
+        "commands/job",
+        "requests/job",
+        "reads/job",
+        "redis us/job",
         "node us/job",
     ];
     let rows: Vec<Vec<String>> = measurements
@@ -137,7 +147,10 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_occurred() {
         let one = Measurement::spread("x", "ms", (1..=200).rev().map(f64::from).collect()).unwrap();
-        assert_eq!((one.value, one.min, one.p50, one.p99, one.max), (Some(100.0), Some(1.0), Some(100.0), Some(198.0), Some(200.0)));
+        assert_eq!(
+            (one.value, one.min, one.p50, one.p99, one.max),
+            (Some(100.0), Some(1.0), Some(100.0), Some(198.0), Some(200.0))
+        );
         let single = Measurement::spread("x", "ms", vec![7.0]).unwrap();
         assert_eq!((single.p50, single.p99, single.max), (Some(7.0), Some(7.0), Some(7.0)));
         assert!(Measurement::spread("x", "ms", Vec::new()).is_err());

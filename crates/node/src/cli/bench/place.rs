@@ -15,9 +15,10 @@ use serde_json::value::RawValue;
 
 use super::super::failure::Failure;
 use super::super::session::{Cluster, Globals, Session};
+use super::groups::wanted;
 use super::measurement::Skip;
 use super::server::Probe;
-use super::{Args, bar, wanted};
+use super::{Args, bar};
 
 /// The queue of most measurements.
 pub(super) const QUEUE: &str = "bench";
@@ -48,7 +49,10 @@ impl Bench {
         let config = cluster.config.clone();
         let most = config.jobs.max_payload.as_usize();
         if args.payload > most {
-            return Err(Failure::usage(format!("--payload: {} bytes are more than the {most} of jobs.max_payload", args.payload)));
+            return Err(Failure::usage(format!(
+                "--payload: {} bytes are more than the {most} of jobs.max_payload",
+                args.payload
+            )));
         }
         let tail: String = (0..8).map(|_| char::from(b'a' + fastrand::u8(..26))).collect();
         let head: String = config.redis.namespace.chars().take(NAMESPACE_PART).collect();
@@ -125,11 +129,10 @@ impl Place {
     pub(super) async fn load(&self, job: &NewJob, count: usize, due: impl Fn(usize) -> Due) -> Result<Vec<String>, Skip> {
         // Over a connection that ends with the load: its buffers must not be counted as the jobs' memory.
         let client = Client::over(self.store.another(), usize::MAX);
-        client.submit_many(&CallId::fresh(), Vec::new()).await?;
         let calls = stream::iter((0..count).step_by(BATCH)).map(|from| {
             let jobs: Vec<NewJob> =
                 (from..count.min(from + BATCH)).map(|number| NewJob { due: due(number), ..another(job) }).collect();
-            client.submit_many_owned(jobs)
+            submit(&client, jobs)
         });
         let ids: Vec<Vec<String>> = calls.buffered(IN_FLIGHT).try_collect().await?;
         Ok(ids.concat())
@@ -174,14 +177,8 @@ impl Place {
     }
 }
 
-/// What a bulk call answers, reduced to what the bench needs.
-trait SubmitOwned {
-    async fn submit_many_owned(&self, jobs: Vec<NewJob>) -> Result<Vec<String>, Skip>;
-}
-
-impl SubmitOwned for Client {
-    async fn submit_many_owned(&self, jobs: Vec<NewJob>) -> Result<Vec<String>, Skip> {
-        let receipts = self.submit_many(&CallId::fresh(), jobs).await?;
-        Ok(receipts.into_iter().map(|receipt| receipt.id).collect())
-    }
+/// One bulk call; the ids that were stored.
+pub(super) async fn submit(client: &Client, jobs: Vec<NewJob>) -> Result<Vec<String>, Skip> {
+    let receipts = client.submit_many(&CallId::fresh(), jobs).await?;
+    Ok(receipts.into_iter().map(|receipt| receipt.id).collect())
 }

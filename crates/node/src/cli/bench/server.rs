@@ -77,17 +77,23 @@ impl Probe {
         Ok(ask!(self.store, u64, "ZCARD", self.store.keys().queue(queue, "scheduled"))?)
     }
 
-    /// Removes every key with this prefix, which holds no character that a pattern gives a meaning.
+    /// Removes every key with this prefix, which holds no character that a pattern gives a meaning. Looks until it finds nothing:
+    /// what a killed node had sent may arrive behind the first look.
     pub(super) async fn remove(&self, prefix: &str) -> Result<(), Skip> {
-        let mut cursor = "0".to_owned();
+        while self.remove_once(prefix).await? > 0 {}
+        Ok(())
+    }
+
+    async fn remove_once(&self, prefix: &str) -> Result<u64, Skip> {
+        let (mut cursor, mut removed) = ("0".to_owned(), 0);
         loop {
             let (next, keys) =
                 ask!(self.store, (String, Vec<String>), "SCAN", &cursor, "MATCH", format!("{prefix}*"), "COUNT", 1000)?;
             if !keys.is_empty() {
-                ask!(self.store, u64, "UNLINK", &keys)?;
+                removed += ask!(self.store, u64, "UNLINK", &keys)?;
             }
             if next == "0" {
-                return Ok(());
+                return Ok(removed);
             }
             cursor = next;
         }
