@@ -22,7 +22,7 @@ dev: ## A private Redis and one node on it, until Ctrl-C; the data stay in ./.pu
 	@echo
 	@echo 'Then, in another terminal, a first job:'
 	@echo
-	@echo '    $(RELEASE)/punctual enqueue demo.sleep --args '\''{"ms":500}'\'' --delay 3s --wait'
+	@echo '    $(RELEASE)/punctual enqueue demo.sleep --args '\''{"ms":500}'\'' --delay 3s --wait --redis "unix://$$PWD/.punctual/redis.sock"'
 	@echo
 	@server=$$(scripts/find-redis.sh 2>/dev/null) || { scripts/find-redis.sh; exit 1; }; \
 	PATH="$$(dirname "$$server"):$$PATH" exec "$(RELEASE)/punctual" dev

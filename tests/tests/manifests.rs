@@ -218,9 +218,9 @@ fn listeners(objects: &[Value]) -> Vec<String> {
     let mut wrong = Vec::new();
     let ops = list(node(objects), "/ports").iter().find(|port| port["name"] == "ops").map(|port| &port["containerPort"]);
     let listen = setting(objects, "PUNCTUAL__HTTP__OPS_LISTEN");
-    let fits = listen
-        .rsplit_once(':')
-        .is_some_and(|(address, port)| ["0.0.0.0", "[::]"].contains(&address) && ops.is_some_and(|ops| port.parse() == Ok(ops)));
+    let fits = listen.rsplit_once(':').is_some_and(|(address, port)| {
+        ["0.0.0.0", "[::]"].contains(&address) && ops.and_then(Value::as_u64) == port.parse().ok()
+    });
     if !fits {
         wrong.push(format!("http.ops_listen is {listen:?}, which the container's port {ops:?} does not reach"));
     }
