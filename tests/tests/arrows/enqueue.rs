@@ -106,6 +106,15 @@ async fn enqueue_rings_no_bell_while_the_main_list_holds_work() {
 }
 
 #[tokio::test]
+async fn enqueue_rings_no_bell_for_a_job_that_is_stored_already() {
+    let bench = Bench::new().await;
+    bench.enqueue(&[NewJob { due: Due::In(1), ..band("A", Priority::Critical) }]).await;
+    let before = bench.table().await;
+    bench.enqueue(&[band("A", Priority::Critical)]).await;
+    bench.unchanged(&before).await;
+}
+
+#[tokio::test]
 async fn enqueue_rings_no_bell_for_a_job_that_is_not_due() {
     let bench = Bench::new().await;
     bench.enqueue(&[NewJob { due: Due::In(1), ..band("A", Priority::Critical) }]).await;

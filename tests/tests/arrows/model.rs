@@ -166,7 +166,8 @@ impl Model {
 
     fn pass_time(&mut self) {
         let step_us = match self.rng.u8(0..20) {
-            0..8 => 0,
+            // A script takes longer than this, so no two of them see the same instant; stamps rely on it.
+            0..8 => 1,
             8..15 => self.rng.u64(0..3_000_000),
             15..18 => self.rng.u64(0..60_000_000),
             18 => 400_000_000,

@@ -6,7 +6,7 @@ use punctual_core::store::cancel::Acted;
 use punctual_core::store::requeue::Requeue;
 
 use crate::states::{self, bench_with};
-use crate::table::{Bench, Q, T0, band, claimed, done, id, ids, job, moved, names, own, unique};
+use crate::table::{Bench, Q, T0, claimed, done, id, ids, job, moved, names, own, unique};
 
 const LATER: Requeue = Requeue::Reschedule(T0 + 5000);
 
@@ -161,7 +161,7 @@ async fn run_now_of_a_retry_keeps_what_it_has_spent() {
 #[tokio::test]
 async fn run_now_of_a_suspect_keeps_it_in_its_lane() {
     let bench = Bench::new().await;
-    crate::reap::suspect(&bench, band("A", Priority::High)).await;
+    crate::reap::suspect(&bench, job("A")).await;
     bench.at(100);
     assert_eq!(act(&bench, Requeue::RunNow).await, Acted::Done(State::Ready));
     let table = bench.table().await;

@@ -8,6 +8,8 @@ if held then
 end
 local last, how = string.match(redis.call('GET', Q .. ':term') or '', '^(%d+) (%a+)$')
 local term = string.format('%016.0f', math.max((tonumber(last) or 0) + 1, us, tonumber(ARGV[4]) + 1))
+-- First a write that cannot grow, for a server at its memory limit: see settle.
+redis.call('DEL', Q .. ':lease')
 redis.call('SET', Q .. ':term', term .. ' held')
 redis.call('SET', Q .. ':lease', string.format('%s %s %.0f', ARGV[2], term, ms), 'PX', ARGV[3])
 return {1, term, not last and 'free' or (how == 'released' and 'released' or 'expired')}

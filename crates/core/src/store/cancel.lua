@@ -2,6 +2,8 @@
 -- ARGV: ids from 2 on.
 -- Returns for each the letter it had: d q t h cancelled now, r asked, s x c already ended (unchanged), - unknown.
 local out = {}
+-- First a write that cannot grow, for a server at its memory limit: see settle.
+redis.call('ZREM', Q .. ':scheduled', '')
 for i = 2, #ARGV do
   local id = ARGV[i]
   local body = redis.call('HGET', bucket(id), id)

@@ -100,8 +100,15 @@ impl Store {
     /// # Errors
     /// As any call.
     pub async fn beat(&self, incarnation: &str, dead_after: Duration) -> Result<(), StoreError> {
+        let key = self.keys.beat(incarnation);
+        // A server at its memory limit refuses SET; without beats no node would claim, and nothing would ever make room.
+        let mut command = redis::cmd("PEXPIRE");
+        command.arg(&key).arg(as_ms(dead_after));
+        if self.link.query::<bool>(&command).await? {
+            return Ok(());
+        }
         let mut command = redis::cmd("SET");
-        command.arg(self.keys.beat(incarnation)).arg(1).arg("PX").arg(as_ms(dead_after));
+        command.arg(&key).arg(1).arg("PX").arg(as_ms(dead_after));
         self.link.query(&command).await
     }
 

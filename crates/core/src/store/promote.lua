@@ -16,6 +16,8 @@ if #due / 2 < limit then
 end
 local out = {'0', ms, -1, 0, 0}
 if #due > 0 then
+  -- First a write that cannot grow, for a server at its memory limit: see settle.
+  redis.call('ZREM', Q .. ':scheduled', '')
   if fence ~= term then redis.call('SET', Q .. ':fence', term) end
   local ids = {}
   for i = 1, #due, 2 do ids[#ids + 1] = due[i] end

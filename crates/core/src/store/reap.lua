@@ -7,6 +7,8 @@ local inc, limit, most = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local OWNERS, PROC, RUN, STATES = Q .. ':owners', Q .. ':p:' .. inc, Q .. ':run:' .. inc, Q .. ':s'
 local owner = redis.call('HGET', OWNERS, inc)
 if not owner then return {0, 0, 0, 0} end
+-- First a write that cannot grow, for a server at its memory limit: see settle.
+redis.call('SREM', RUN, '')
 if string.sub(owner, 1, 4) ~= 'gone' then redis.call('HSET', OWNERS, inc, string.format('gone %.0f', ms)) end
 
 local moved = redis.call('LRANGE', PROC, 0, limit - 1)

@@ -19,6 +19,8 @@ local function add_to(letter, score, id)
   set[#set + 1] = score
   set[#set + 1] = id
 end
+-- At its memory limit Redis refuses a script's first write when that could grow, and no later one: results must always get in.
+redis.call('SREM', RUN, '')
 for i, id in ipairs(ids) do
   local at = 7 * i
   local token, to, delay, outcome, text, result = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
