@@ -402,3 +402,18 @@ async fn enqueue_is_not_ended_by_what_a_lost_record_left_behind() {
     bench.store.trim(Q, &drop_all()).await.unwrap();
     assert_eq!(names(bench.claim("n", 2, 1).await), ["order-7"]);
 }
+
+#[tokio::test]
+async fn a_named_call_belongs_to_one_request_and_stores_its_jobs_once() {
+    let bench = Bench::new().await;
+    let named = bench.store.name_call("key", "request").await.unwrap().unwrap();
+    assert_eq!(bench.store.name_call("key", "request").await.unwrap(), Some(named.clone()));
+    assert_eq!(bench.store.name_call("key", "another request").await.unwrap(), None);
+    assert_ne!(bench.store.name_call("other key", "another request").await.unwrap(), Some(named.clone()));
+    assert!(bench.table().await.lines("idem:key ").iter().all(|line| line.ends_with("(expires)")));
+    let job = NewJob { id: named.job_id(0), ..job("A") };
+    for _ in 0..2 {
+        assert_eq!(bench.store.enqueue(&named.call("0"), Q, std::slice::from_ref(&job)).await.unwrap(), [ready()]);
+    }
+    assert_eq!(bench.raw::<usize>("LLEN", "r2", &[]).await, 1);
+}

@@ -9,6 +9,7 @@ mod corrupt;
 mod delete;
 mod edit;
 mod enqueue;
+mod fetch;
 mod full;
 mod inspect;
 mod lease;

@@ -26,6 +26,8 @@ const EVERY: Duration = Duration::from_millis(1500);
 const NODES_EVERY: Duration = Duration::from_secs(5);
 /// Between two looks at all owners: a fetch that was waiting when its node died can still move an entry.
 const OWNERS_EVERY: Duration = Duration::from_secs(10);
+/// How long after a death every pass looks at all owners.
+const WATCHFUL: Duration = Duration::from_secs(30);
 /// Between two rounds of retention.
 const TRIM_EVERY: Duration = Duration::from_secs(30);
 /// Between two looks for handlers that nobody has any more.
@@ -50,6 +52,8 @@ pub struct State {
     /// Nobody is dead before this much unbroken time has passed since then.
     trust_since: Instant,
     owners_read: Option<Instant>,
+    /// When the last node was declared dead.
+    last_death: Option<Instant>,
     trimmed: Instant,
     forgot: Option<Instant>,
     repeats: Repeats,
@@ -73,6 +77,7 @@ impl State {
             // The clock cannot have been seen to step before it was seen at all.
             trust_since: now.checked_sub(Duration::from_secs(86_400)).unwrap_or(now),
             owners_read: None,
+            last_death: None,
             trimmed: now,
             forgot: None,
             repeats: Repeats::default(),
@@ -125,8 +130,16 @@ pub async fn run_once(state: &mut State) -> Result<Pass, StoreError> {
         state.nodes_read = None;
     }
     let all_owners = state.owners_read.is_none_or(|at| now.duration_since(at) >= OWNERS_EVERY);
-    if all_owners || !pass.dead.is_empty() {
-        reap(state, &mut pass, all_owners).await?;
+    if !pass.dead.is_empty() {
+        state.last_death = Some(now);
+    }
+    // A fetch that the dead node had left waiting takes the next entry of a queue, often at once.
+    let watchful = state.last_death.is_some_and(|at| now.duration_since(at) < WATCHFUL);
+    if all_owners || watchful {
+        reap(state, &mut pass).await?;
+    }
+    if all_owners {
+        state.owners_read = Some(now);
     }
     if now.duration_since(state.trimmed) >= TRIM_EVERY {
         state.trimmed = now;
@@ -185,11 +198,11 @@ async fn silent_too_long(state: &mut State) -> Result<Vec<String>, StoreError> {
 }
 
 /// Takes the jobs of every owner that is no member (any more), queue by queue.
-async fn reap(state: &mut State, pass: &mut Pass, all_owners: bool) -> Result<(), StoreError> {
+async fn reap(state: &mut State, pass: &mut Pass) -> Result<(), StoreError> {
     let members: HashSet<String> = state.store.incarnations().await?.into_iter().collect();
     for queue in state.store.queues().await? {
         for (owner, already_gone) in state.store.owners(&queue).await? {
-            if members.contains(&owner) || (already_gone && !all_owners) {
+            if members.contains(&owner) {
                 continue;
             }
             let mut requeued = 0;
@@ -212,9 +225,6 @@ async fn reap(state: &mut State, pass: &mut Pass, all_owners: bool) -> Result<()
                 state.store.leave(&queue, &owner, GONE_FOR).await?;
             }
         }
-    }
-    if all_owners {
-        state.owners_read = Some(Instant::now());
     }
     Ok(())
 }
