@@ -53,6 +53,11 @@ fn redis(redis: &Redis, reader: &mut Reader) {
             Ok(_) => {}
         }
     }
+    // Accepting the number and waiting for nobody would promise what is not kept.
+    if reader.sound(&["redis.wait_replicas"]) && redis.wait_replicas > 0 {
+        let message = "waiting for replicas comes with a later release; only 0 is accepted now";
+        reader.refuse("redis.wait_replicas", message.to_owned());
+    }
     if let Some(path) = &redis.ca_file {
         if let Err(message) = certificates(path) {
             reader.refuse("redis.ca_file", message);
@@ -86,7 +91,7 @@ impl Redis {
 
     /// The password to log in with: what `redis.password_file` holds now, without one newline at its end, else the URL's.
     ///
-    /// Reads the file at every call, so that a new connection finds a rotated secret. Never log what it gives.
+    /// Reads the file at every call; the store does so once, at its start. Never log what it gives.
     ///
     /// # Errors
     /// When the file cannot be read; the error names its path.

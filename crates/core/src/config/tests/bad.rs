@@ -35,6 +35,7 @@ const FILES: &[(&str, &str)] = &[
     ("[redis]\nca_file = \"/no/such/file\"", "redis.ca_file: cannot read /no/such/file"),
     ("[redis]\nca_file = \"$DIR/empty\"", "redis.ca_file: "),
     ("[redis]\nca_file = \"$DIR/ca.pem\"", "redis.ca_file: only serves rediss://"),
+    ("[redis]\nwait_replicas = 1", "redis.wait_replicas: waiting for replicas comes with a later release"),
     ("[redis]\nwait_replicas = -1", "redis.wait_replicas: must be at least 0, got -1"),
     ("[redis]\nallow_eviction = 1", "redis.allow_eviction: expected true or false, got 1"),
     // The node.
