@@ -59,9 +59,12 @@ async fn main() -> ExitCode {
     match ended {
         Some(Ok(problems)) if problems.is_empty() => ExitCode::SUCCESS,
         Some(Ok(problems)) => {
-            screen.say(screen.ink(Ink::Red, format!("\n✘ {} things are not as they should be:", problems.len())));
+            screen.say(screen.ink(Ink::Red, "\n✘ Not everything is as it should be:"));
             for problem in problems.iter().take(PROBLEMS_SHOWN) {
                 screen.say(format!("  · {problem}"));
+            }
+            if problems.len() > PROBLEMS_SHOWN {
+                screen.say(format!("  · and {} more", problems.len() - PROBLEMS_SHOWN));
             }
             screen.say(format!("  The nodes' logs are in {OUTPUT}/."));
             ExitCode::FAILURE

@@ -284,8 +284,11 @@ impl Evidence<'_> {
         let declared: BTreeSet<String> =
             self.watch.lines("node dead").iter().map(|line| line.text("node_id").to_owned()).collect();
         let struck: BTreeSet<String> = self.hits.iter().map(|hit| hit.node_id.clone()).collect();
-        if declared != struck {
-            verdict.problem(format!("declared dead: {declared:?}, struck: {struck:?}"));
+        for id in declared.difference(&struck) {
+            verdict.problem(format!("{id} was declared dead, and nothing had struck it"));
+        }
+        for id in struck.difference(&declared) {
+            verdict.problem(format!("{id} was struck and never declared dead"));
         }
     }
 }
