@@ -55,7 +55,7 @@ async fn cancel_asks_a_running_job_to_stop_and_takes_nothing_from_it() {
             )
             .await;
     }
-    assert_eq!(nudges.next().await, Some(punctual_core::store::nudge::Nudge::Cancel(Q.to_owned())));
+    assert_eq!(crate::table::next(&mut nudges).await, punctual_core::store::nudge::Nudge::Cancel(Q.to_owned()));
     bench.settle("n", "A", token, done()).await;
     assert!(bench.table().await.has("succeeded A"));
 }

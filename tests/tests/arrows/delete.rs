@@ -48,7 +48,7 @@ async fn a_deleted_running_job_is_gone_for_its_settle_and_its_node_may_leave() {
     let (bench, token) = bench_with(State::Running).await;
     let mut nudges = bench.store.nudges().await.unwrap();
     bench.store.delete(Q, &ids(&["A"])).await.unwrap();
-    assert_eq!(nudges.next().await, Some(Nudge::Cancel(Q.to_owned())));
+    assert_eq!(crate::table::next(&mut nudges).await, Nudge::Cancel(Q.to_owned()));
     let before = bench.table().await;
     for end in [done(), retry(5)] {
         assert_eq!(bench.settle("n", "A", token, end).await, Settled::Gone);

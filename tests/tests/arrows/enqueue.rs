@@ -177,7 +177,7 @@ async fn enqueue_nudges_only_when_a_job_becomes_the_first_due() {
     bench.store.publish(&Nudge::StepDown).await.unwrap();
     let mut got = Vec::new();
     for _ in 0..3 {
-        got.push(tokio::time::timeout(Duration::from_secs(5), nudges.next()).await.unwrap().unwrap());
+        got.push(crate::table::next(&mut nudges).await);
     }
     assert_eq!(got, [Nudge::Due(Q.to_owned()), Nudge::Due(Q.to_owned()), Nudge::StepDown]);
 }

@@ -65,7 +65,7 @@ async fn resume_rings_for_bands_that_no_fetch_sees_and_nudges() {
     assert_eq!(bench.table().await.lines("r"), ["r0 [A]"]);
     let mut nudges = bench.store.nudges().await.unwrap();
     bench.store.resume(Q).await.unwrap();
-    assert_eq!(nudges.next().await, Some(Nudge::Resume(Q.to_owned())));
+    assert_eq!(crate::table::next(&mut nudges).await, Nudge::Resume(Q.to_owned()));
     assert_eq!(bench.table().await.lines("r"), ["r0 [A]", "r2 [!]"]);
 }
 

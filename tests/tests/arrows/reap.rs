@@ -307,6 +307,18 @@ async fn reap_of_an_id_that_another_owner_runs_takes_nothing_from_it() {
 }
 
 #[tokio::test]
+async fn reap_of_an_id_that_has_left_running_takes_nothing_from_it() {
+    let bench = Bench::new().await;
+    let token = bench.run(job("A"), "n", 1).await;
+    bench.settle("n", "A", token, retry(1000)).await;
+    let before = bench.table().await;
+    bench.raw::<()>("SADD", "run:n", &[&id("A")]).await;
+    assert_eq!(reap(&bench, "n").await, reaped(0, 0, 0));
+    let owner = before.lines("owners")[0];
+    bench.changed(&before, &format!("- {owner}\n+ owners n gone t0")).await;
+}
+
+#[tokio::test]
 async fn reap_obeys_a_cancel_that_the_dead_node_had_not_carried_out() {
     for crashes in 0..3 {
         let bench = Bench::new().await;

@@ -131,7 +131,8 @@ async fn repair_gives_a_lost_claim_to_its_node_or_to_the_reaper() {
     // The owner is lost too: the reaper takes the job.
     bench.raw::<()>("DEL", "run:n", &[]).await;
     bench.raw::<()>("DEL", "owners", &[]).await;
-    while mend(&bench).await > 0 {}
+    assert_eq!(mend(&bench).await, 1);
+    assert_eq!(found(&bench).await, [""; 0]);
     assert_eq!(bench.store.reap(Q, "n", &CrashPolicy::new(3)).await.unwrap().requeued, 1);
     assert_eq!(bench.table().await.lines("r2"), ["r2 [A]"]);
 }
@@ -223,12 +224,32 @@ async fn repair_looks_again_before_it_changes_anything() {
         ("unique", "", vec!["k".to_owned(), "j".to_owned(), "none".to_owned()]),
         ("owner", "", vec!["n".to_owned()]),
     ];
-    for (kind, name, ids) in kinds {
-        let damage = Damage { queue: Q.to_owned(), kind, name: name.to_owned(), ids };
-        assert_eq!(bench.store.repair(&damage).await.unwrap(), 0, "{kind}");
-        bench.unchanged(&before).await;
+    // Also when a job is due that the promoter has not yet met.
+    for ms in [100, 2000] {
+        bench.at(ms);
+        for (kind, name, ids) in kinds.clone() {
+            let damage = Damage { queue: Q.to_owned(), kind, name: name.to_owned(), ids };
+            assert_eq!(bench.store.repair(&damage).await.unwrap(), 0, "{kind} at {ms}");
+            bench.unchanged(&before).await;
+        }
     }
     bench.settle("n", "A", token, done()).await;
+}
+
+#[tokio::test]
+async fn repair_sees_a_suspect_in_its_lane() {
+    let bench = Bench::new().await;
+    crate::reap::suspect(&bench, job("A")).await;
+    bench.at(60_000);
+    bench.promote().await;
+    let before = bench.table().await;
+    let damage = Damage { queue: Q.to_owned(), kind: "lost", name: String::new(), ids: ids(&["A"]) };
+    assert_eq!(bench.store.repair(&damage).await.unwrap(), 0);
+    bench.unchanged(&before).await;
+    // And puts a lost one back there.
+    bench.raw::<()>("DEL", "suspects", &[]).await;
+    assert_eq!(mend(&bench).await, 1);
+    bench.unchanged(&before).await;
 }
 
 #[tokio::test]

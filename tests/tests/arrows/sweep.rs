@@ -5,7 +5,7 @@ use std::time::Duration;
 use punctual_core::store::reap::CrashPolicy;
 use punctual_core::store::sweep::{Swept, SweptJob};
 
-use crate::table::{Bench, Q, done, id, ids, job};
+use crate::table::{Bench, Q, done, id, ids, job, retry};
 
 #[tokio::test]
 async fn sweep_tells_what_an_incarnation_holds_and_changes_nothing() {
@@ -38,10 +38,14 @@ async fn sweep_tells_an_owner_that_it_is_gone() {
 #[tokio::test]
 async fn sweep_gives_no_token_for_an_id_whose_state_does_not_run() {
     let bench = Bench::new().await;
-    bench.join("n").await;
-    bench.raw::<()>("SADD", "run:n", &[&id("A")]).await;
-    let jobs = bench.store.sweep(Q, "n").await.unwrap().jobs;
-    assert_eq!(jobs, [SweptJob { id: id("A"), token: 0, cancel: false }]);
+    let token = bench.run(job("A"), "n", 1).await;
+    bench.settle("n", "A", token, retry(1000)).await;
+    for name in ["A", "Z"] {
+        bench.raw::<()>("SADD", "run:n", &[&id(name)]).await;
+        let jobs = bench.store.sweep(Q, "n").await.unwrap().jobs;
+        assert_eq!(jobs, [SweptJob { id: id(name), token: 0, cancel: false }]);
+        bench.raw::<()>("SREM", "run:n", &[&id(name)]).await;
+    }
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ use punctual_core::store::Store;
 use punctual_core::store::claim::{ClaimRequest, Claimed, ClaimedJob};
 use punctual_core::store::enqueue::{CallId, Enqueued};
 use punctual_core::store::nodes::NodeInfo;
+use punctual_core::store::nudge::{Nudge, Nudges};
 use punctual_core::store::promote::{BATCH, Promoted};
 use punctual_core::store::settle::{Settled, Settlement};
 use punctual_tests::{RedisServer, Snapshot, fresh_namespace};
@@ -311,6 +312,12 @@ impl Table {
     pub fn lines(&self, start: &str) -> Vec<&str> {
         self.0.iter().filter(|line| line.starts_with(start)).map(String::as_str).collect()
     }
+}
+
+/// The next nudge, which must come soon.
+pub async fn next(nudges: &mut Nudges) -> Nudge {
+    let next = tokio::time::timeout(Duration::from_secs(10), nudges.next()).await;
+    next.expect("a nudge in time").expect("a connection")
 }
 
 /// Token and jobs of a claim that got an answer with jobs.
