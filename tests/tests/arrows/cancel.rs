@@ -101,7 +101,7 @@ async fn a_cancelled_scheduled_job_is_never_promoted() {
     bench.at(10);
     let before = bench.table().await;
     bench.promote().await;
-    bench.unchanged(&before).await;
+    bench.changed(&before, "+ fence k0").await;
 }
 
 #[tokio::test]

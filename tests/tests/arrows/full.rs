@@ -132,7 +132,7 @@ async fn a_full_server_keeps_leader_and_nodes_and_lets_jobs_of_the_dead_go() {
     assert!(bench.store.renew_lease("n", term, ttl).await.unwrap());
     bench.at(5);
     assert_eq!(moved(&bench.store.promote(Q, TERM, 10).await.unwrap()).0, 1);
-    let reaped = bench.store.reap(Q, "dead", &CrashPolicy::new(3)).await.unwrap();
+    let reaped = bench.store.reap(Q, "dead", TERM, &CrashPolicy::new(3)).await.unwrap();
     assert_eq!((reaped.requeued, reaped.unclaimed), (1, 1));
     let mut ready: Vec<String> = bench.raw("LRANGE", "r2", &["0", "-1"]).await;
     ready.sort();

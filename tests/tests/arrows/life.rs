@@ -98,7 +98,7 @@ async fn after_a_full_life_only_counters_and_fences_are_left() {
         let dying = format!("dying-{round}");
         bench.join(&dying).await;
         bench.claim_with(&dying, 1, 3, [1; 4], true).await;
-        bench.store.reap(Q, &dying, &CrashPolicy::new(3)).await.unwrap();
+        bench.store.reap(Q, &dying, TERM, &CrashPolicy::new(3)).await.unwrap();
         number += 1;
         let (token, jobs) = claimed(bench.claim_with("n", number, 9, [1; 4], true).await);
         for (n, job) in jobs.into_iter().enumerate() {
@@ -148,7 +148,7 @@ async fn a_job_handed_from_node_to_node_tells_its_whole_life() {
     bench.join("n1").await;
     bench.claim("n1", 1, 1).await;
     bench.at(1100);
-    bench.store.reap(Q, "n1", &CrashPolicy::new(3)).await.unwrap();
+    bench.store.reap(Q, "n1", TERM, &CrashPolicy::new(3)).await.unwrap();
     bench.at(1110);
     bench.join("n2").await;
     let (token, _) = claimed(bench.claim("n2", 1, 1).await);

@@ -16,7 +16,7 @@ use punctual_core::store::claim::{ClaimRequest, Claimed};
 use punctual_core::store::edit::Edited;
 use punctual_core::store::enqueue::{CallId, Enqueued};
 use punctual_core::store::promote::Promoted;
-use punctual_core::store::reap::CrashPolicy;
+use punctual_core::store::reap::{CrashPolicy, Reaped};
 use punctual_core::store::requeue::Requeue;
 use punctual_core::store::settle::{Settled, Settlement};
 use punctual_tests::{RedisServer, Seed};
@@ -507,8 +507,14 @@ impl Model {
         let running: BTreeSet<String> = self.before.runs.get(name).cloned().unwrap_or_default();
         let entries =
             self.before.lists.get(&format!("p:{name}")).map_or(0, |list| list.iter().filter(|entry| *entry != "!").count());
-        let reaped = self.bench.store.reap(Q, name, &CrashPolicy::new(3)).await?;
-        self.say(("reap", name, &reaped));
+        let term = if self.rng.u8(0..6) == 0 { self.term - self.rng.u64(1..4) } else { self.term };
+        let reaped = self.bench.store.reap(Q, name, term, &CrashPolicy::new(3)).await?;
+        self.say(("reap", name, term, &reaped));
+        if term < self.before.fence {
+            ensure!(reaped == Reaped { fenced: true, ..Reaped::default() }, "not fenced");
+            return Ok((Some(BTreeSet::new()), nothing));
+        }
+        ensure!(!reaped.fenced, "fenced");
         let taken = usize::try_from(reaped.requeued + reaped.buried)?;
         ensure!(taken <= running.len() && !reaped.more, "took {taken} of {}", running.len());
         let known = self.before.owners.contains_key(name);

@@ -5,7 +5,7 @@ use punctual_core::store::claim::Claimed;
 use punctual_core::store::nudge::Nudge;
 use punctual_core::store::reap::CrashPolicy;
 
-use crate::table::{Bench, Q, band, claimed, done, job, names, retry};
+use crate::table::{Bench, Q, TERM, band, claimed, done, job, names, retry};
 
 #[tokio::test]
 async fn pause_is_one_key_and_tells_whether_it_was_new() {
@@ -34,7 +34,7 @@ async fn nothing_starts_while_paused_and_all_does_after() {
     bench.settle("n", "B", token, retry(5)).await;
     bench.at(10);
     bench.promote().await;
-    bench.store.reap(Q, "dying", &CrashPolicy::new(3)).await.unwrap();
+    bench.store.reap(Q, "dying", TERM, &CrashPolicy::new(3)).await.unwrap();
     bench.fetch("n").await;
     for number in 2..5 {
         assert_eq!(bench.claim("n", number, 9).await, Claimed::Paused);

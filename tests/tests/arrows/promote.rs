@@ -17,7 +17,8 @@ async fn promote_moves_a_due_job_and_nothing_before_its_time() {
     // Never early: the last microsecond of the millisecond before is too soon.
     bench.at_us(999_999);
     assert_eq!(moved(&bench.promote().await), (0, Some(1000), 0, 0));
-    bench.unchanged(&before).await;
+    bench.changed(&before, "+ fence k0").await;
+    let before = bench.table().await;
     bench.at(1000);
     let answer = bench.promote().await;
     let expected =
@@ -27,8 +28,7 @@ async fn promote_moves_a_due_job_and_nothing_before_its_time() {
         .changed(
             &before,
             "- scheduled A t1000
-                            + r2 [A]
-                            + fence k0",
+                            + r2 [A]",
         )
         .await;
     let before = bench.table().await;
@@ -48,10 +48,12 @@ async fn promote_moves_a_due_job_and_nothing_before_its_time() {
 }
 
 #[tokio::test]
-async fn promote_on_an_empty_queue_writes_nothing() {
+async fn promote_on_an_empty_queue_writes_its_term_and_nothing_else() {
     let bench = Bench::new().await;
     assert_eq!(moved(&bench.promote().await), (0, None, 0, 0));
-    bench.is("").await;
+    bench.is("fence k0").await;
+    assert_eq!(bench.store.promote(Q, TERM - 1, BATCH).await.unwrap(), Promoted::Fenced(TERM));
+    bench.is("fence k0").await;
 }
 
 #[tokio::test]
@@ -96,7 +98,8 @@ async fn promote_moves_a_retry_and_keeps_what_it_has_spent() {
     let before = bench.table().await;
     bench.at(1009);
     bench.promote().await;
-    bench.unchanged(&before).await;
+    bench.changed(&before, "+ fence k0").await;
+    let before = bench.table().await;
     bench.at(1012);
     assert_eq!(moved(&bench.promote().await), (1, None, 0, 0));
     bench
@@ -105,8 +108,7 @@ async fn promote_moves_a_retry_and_keeps_what_it_has_spent() {
             "- retrying A t1010
                             + r2 [A]
                             - s A tk0 1 0 0 1 t1010 t0 n
-                            + s A qk0 1 0 0 1 t1010 t0 n
-                            + fence k0",
+                            + s A qk0 1 0 0 1 t1010 t0 n",
         )
         .await;
 }
@@ -199,8 +201,7 @@ async fn promote_sends_suspects_through_their_lane() {
                             + suspects [A]
                             + r2 [!]
                             - s A tk2 0 2 0 9 t5000 t0 n2
-                            + s A qk2 0 2 0 9 t5000 t0 n2
-                            + fence k0",
+                            + s A qk2 0 2 0 9 t5000 t0 n2",
         )
         .await;
 }
@@ -292,5 +293,5 @@ async fn promote_brings_ended_jobs_back_never() {
     let before = bench.table().await;
     bench.at(10_000_000);
     assert_eq!(moved(&bench.promote().await), (0, None, 0, 0));
-    bench.unchanged(&before).await;
+    bench.changed(&before, "+ fence k0").await;
 }

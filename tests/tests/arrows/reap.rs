@@ -8,14 +8,14 @@ use punctual_core::store::reap::{BATCH, CrashPolicy, Reaped};
 use punctual_core::store::requeue::Requeue;
 use punctual_core::store::settle::Settled;
 
-use crate::table::{Bench, Q, band, claimed, done, id, ids, job, moved, names, own, retry, tidy, unique};
+use crate::table::{Bench, Q, TERM, band, claimed, done, id, ids, job, moved, names, own, retry, tidy, unique};
 
 fn reaped(requeued: u64, buried: u64, unclaimed: u64) -> Reaped {
-    Reaped { requeued, buried, unclaimed, more: false }
+    Reaped { requeued, buried, unclaimed, more: false, fenced: false }
 }
 
 async fn reap(bench: &Bench, node: &str) -> Reaped {
-    bench.store.reap(Q, node, &CrashPolicy::new(3)).await.expect("an answer")
+    bench.store.reap(Q, node, TERM, &CrashPolicy::new(3)).await.expect("an answer")
 }
 
 /// Lets two nodes die under a job: it waits in retrying and comes back as a suspect, 5 s after the second death.
@@ -50,7 +50,8 @@ async fn reap_returns_a_job_to_the_front_at_its_first_crash_and_counts_it_apart(
                             + r3 [B A]
                             - s A rk0 1 0 0 32 0 t0 n
                             + s A qk1 0 1 0 1 0 t0 n
-                            + h:A [1 k k0 0 t0 t40 n its node died]",
+                            + h:A [1 k k0 0 t0 t40 n its node died]
+                            + fence k0",
         )
         .await;
 }
@@ -124,7 +125,7 @@ async fn reap_buries_at_the_crashes_that_the_policy_names() {
             let node = format!("n{crash}");
             bench.join(&node).await;
             assert_eq!(names(bench.claim_with(&node, 1, 1, [0; 4], true).await), ["A"], "crash {crash}");
-            let answer = bench.store.reap(Q, &node, &CrashPolicy::new(most)).await.unwrap();
+            let answer = bench.store.reap(Q, &node, TERM, &CrashPolicy::new(most)).await.unwrap();
             let buried = u64::from(crash == most);
             assert_eq!(answer, reaped(1 - buried, buried, 0), "crash {crash} of {most}");
         }
@@ -144,7 +145,7 @@ async fn reap_waits_longer_after_each_crash_up_to_the_last_wait() {
         let node = format!("n{crash}");
         bench.join(&node).await;
         assert_eq!(names(bench.claim_with(&node, 1, 1, [0; 4], true).await), ["A"], "crash {crash}");
-        bench.store.reap(Q, &node, &policy).await.unwrap();
+        bench.store.reap(Q, &node, TERM, &policy).await.unwrap();
         let expected: Vec<String> = if wait_ms == 0 { vec![] } else { vec![format!("retrying A t{}", now + wait_ms)] };
         assert_eq!(bench.table().await.lines("retrying"), expected, "crash {crash}");
     }
@@ -175,7 +176,8 @@ async fn reap_returns_unclaimed_entries_in_order_without_spending_attempt() {
         .changed(
             &before,
             "- owners n 0 0
-                            + owners n gone t40",
+                            + owners n gone t40
+                            + fence k0",
         )
         .await;
 }
@@ -315,7 +317,7 @@ async fn reap_of_an_id_that_has_left_running_takes_nothing_from_it() {
     bench.raw::<()>("SADD", "run:n", &[&id("A")]).await;
     assert_eq!(reap(&bench, "n").await, reaped(0, 0, 0));
     let owner = before.lines("owners")[0];
-    bench.changed(&before, &format!("- {owner}\n+ owners n gone t0")).await;
+    bench.changed(&before, &format!("- {owner}\n+ owners n gone t0\n+ fence k0")).await;
 }
 
 #[tokio::test]
@@ -390,4 +392,25 @@ async fn a_retry_by_hand_forgets_crashes() {
     bench.join("n").await;
     let (_, jobs) = claimed(bench.claim("n", 1, 1).await);
     assert_eq!((jobs[0].packed.crashes, jobs[0].packed.flags & 8), (0, 0));
+}
+
+#[tokio::test]
+async fn reap_under_an_older_term_is_refused_and_changes_nothing() {
+    let bench = Bench::new().await;
+    bench.run(job("A"), "n", 1).await;
+    bench.store.promote(Q, TERM + 1, 1).await.unwrap();
+    let before = bench.table().await;
+    let answer = bench.store.reap(Q, "n", TERM, &CrashPolicy::new(3)).await.unwrap();
+    assert_eq!(answer, Reaped { fenced: true, ..Reaped::default() });
+    bench.changed(&before, "").await;
+    let answer = bench.store.reap(Q, "n", TERM + 1, &CrashPolicy::new(3)).await.unwrap();
+    assert_eq!(answer, reaped(1, 0, 0));
+}
+
+#[tokio::test]
+async fn reap_raises_the_fence_so_that_an_older_leader_is_refused_after_it() {
+    let bench = Bench::new().await;
+    bench.run(job("A"), "n", 1).await;
+    bench.store.reap(Q, "n", TERM + 5, &CrashPolicy::new(3)).await.unwrap();
+    assert!(matches!(bench.store.promote(Q, TERM + 4, 1).await.unwrap(), punctual_core::store::promote::Promoted::Fenced(_)));
 }

@@ -8,7 +8,7 @@ use punctual_core::store::reap::CrashPolicy;
 use punctual_core::store::repair::Damage;
 
 use crate::states::{self, bench_with};
-use crate::table::{Bench, Q, band, claimed, done, id, ids, job, moved, names, own, tidy};
+use crate::table::{Bench, Q, TERM, band, claimed, done, id, ids, job, moved, names, own, tidy};
 
 /// What a look finds, as `kind name: ids`.
 async fn found(bench: &Bench) -> Vec<String> {
@@ -133,7 +133,7 @@ async fn repair_gives_a_lost_claim_to_its_node_or_to_the_reaper() {
     bench.raw::<()>("DEL", "owners", &[]).await;
     assert_eq!(mend(&bench).await, 1);
     assert_eq!(found(&bench).await, [""; 0]);
-    assert_eq!(bench.store.reap(Q, "n", &CrashPolicy::new(3)).await.unwrap().requeued, 1);
+    assert_eq!(bench.store.reap(Q, "n", TERM, &CrashPolicy::new(3)).await.unwrap().requeued, 1);
     assert_eq!(bench.table().await.lines("r2"), ["r2 [A]"]);
 }
 
@@ -201,7 +201,7 @@ async fn repair_hands_lists_of_unknown_incarnations_to_the_reaper() {
         )
         .await;
     for owner in ["n", "stranger"] {
-        bench.store.reap(Q, owner, &CrashPolicy::new(3)).await.unwrap();
+        bench.store.reap(Q, owner, TERM, &CrashPolicy::new(3)).await.unwrap();
     }
     bench.join("n2").await;
     assert_eq!(names(bench.claim("n2", 1, 9).await).len(), 3);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use punctual_core::store::reap::CrashPolicy;
 use punctual_core::store::sweep::{Swept, SweptJob};
 
-use crate::table::{Bench, Q, done, id, ids, job, retry};
+use crate::table::{Bench, Q, TERM, done, id, ids, job, retry};
 
 #[tokio::test]
 async fn sweep_tells_what_an_incarnation_holds_and_changes_nothing() {
@@ -31,7 +31,7 @@ async fn sweep_tells_an_owner_that_it_is_gone() {
     let bench = Bench::new().await;
     bench.join("n").await;
     assert!(bench.store.sweep(Q, "n").await.unwrap().owner);
-    bench.store.reap(Q, "n", &CrashPolicy::new(3)).await.unwrap();
+    bench.store.reap(Q, "n", TERM, &CrashPolicy::new(3)).await.unwrap();
     assert!(!bench.store.sweep(Q, "n").await.unwrap().owner);
 }
 
@@ -92,7 +92,7 @@ async fn a_dead_owner_leaves_after_its_time_and_a_living_one_never_so() {
     bench.join("n").await;
     bench.at(10_000_000);
     assert!(!bench.store.leave(Q, "n", hour).await.unwrap());
-    bench.store.reap(Q, "n", &CrashPolicy::new(3)).await.unwrap();
+    bench.store.reap(Q, "n", TERM, &CrashPolicy::new(3)).await.unwrap();
     let before = bench.table().await;
     bench.at(13_599_999);
     assert!(!bench.store.leave(Q, "n", hour).await.unwrap());
@@ -106,11 +106,11 @@ async fn a_dead_owner_leaves_after_its_time_and_a_living_one_never_so() {
 async fn a_dead_owner_stays_while_a_late_fetch_lies_in_its_list() {
     let bench = Bench::new().await;
     bench.join("n").await;
-    bench.store.reap(Q, "n", &CrashPolicy::new(3)).await.unwrap();
+    bench.store.reap(Q, "n", TERM, &CrashPolicy::new(3)).await.unwrap();
     bench.enqueue(&[job("A")]).await;
     bench.fetch("n").await;
     bench.at(10_000_000);
     assert!(!bench.store.leave(Q, "n", Duration::from_millis(1)).await.unwrap());
-    assert_eq!(bench.store.reap(Q, "n", &CrashPolicy::new(3)).await.unwrap().unclaimed, 1);
+    assert_eq!(bench.store.reap(Q, "n", TERM, &CrashPolicy::new(3)).await.unwrap().unclaimed, 1);
     assert!(bench.store.leave(Q, "n", Duration::from_millis(1)).await.unwrap());
 }

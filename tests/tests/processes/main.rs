@@ -10,6 +10,7 @@ mod log_events;
 mod lost_replies;
 mod network;
 mod queues;
+mod reaper;
 mod records;
 mod redis_faults;
 mod scene;

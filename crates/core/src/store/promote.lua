@@ -15,10 +15,13 @@ if #due / 2 < limit then
   for i = 1, #again do due[#due + 1] = again[i] end
 end
 local out = {'0', ms, -1, 0, 0}
-if #due > 0 then
+if #due > 0 or fence ~= term then
   -- First a write that cannot grow, for a server at its memory limit: see settle.
   redis.call('ZREM', Q .. ':scheduled', '')
+  -- Also when nothing is due: an older leader must find every queue closed.
   if fence ~= term then redis.call('SET', Q .. ':fence', term) end
+end
+if #due > 0 then
   local ids = {}
   for i = 1, #due, 2 do ids[#ids + 1] = due[i] end
   local states = redis.call('HMGET', Q .. ':s', unpack(ids))

@@ -1,14 +1,19 @@
 -- Takes the jobs of one dead incarnation away from it: running → ready | retrying (as a suspect) | dead, or cancelled when a
 -- person had asked for that; entries that it had fetched but not claimed go back to the front and are charged nothing.
--- ARGV: 2 incarnation, 3 most jobs of this call, 4 crashes that bury a job, then the waits in ms before the 2nd, 3rd … delivery
---       after a crash (the last repeats).
--- Returns {requeued, buried, unclaimed, 1 when there is more}. Marks the owner as gone, so that it can claim nothing any more.
-local inc, limit, most = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+-- Fenced by the lease's term: a reaper that lost the lease while it slept must not judge who lives.
+-- ARGV: 2 incarnation, 3 term, 4 most jobs of this call, 5 crashes that bury a job, then the waits in ms before the 2nd, 3rd …
+--       delivery after a crash (the last repeats).
+-- Returns {fence} when a later term was here before; else {requeued, buried, unclaimed, 1 when there is more}. Marks the owner as
+--         gone, so that it can claim nothing any more.
+local inc, term, limit, most = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local fence = redis.call('GET', Q .. ':fence')
+if fence and fence > term then return {fence} end
 local OWNERS, PROC, RUN, STATES = Q .. ':owners', Q .. ':p:' .. inc, Q .. ':run:' .. inc, Q .. ':s'
 local owner = redis.call('HGET', OWNERS, inc)
 if not owner then return {0, 0, 0, 0} end
 -- First a write that cannot grow, for a server at its memory limit: see settle.
 redis.call('SREM', RUN, '')
+if fence ~= term then redis.call('SET', Q .. ':fence', term) end
 if string.sub(owner, 1, 4) ~= 'gone' then redis.call('HSET', OWNERS, inc, string.format('gone %.0f', ms)) end
 
 local moved = redis.call('LRANGE', PROC, 0, limit - 1)
@@ -56,8 +61,8 @@ if #ids > 0 then
         place(id, body, flags, true)
         requeued = requeued + 1
       else
-        local waits = #ARGV - 4
-        local wait = tonumber(ARGV[4 + math.min(crashes - 1, waits)]) or 0
+        local waits = #ARGV - 5
+        local wait = tonumber(ARGV[5 + math.min(crashes - 1, waits)]) or 0
         redis.call('HSET', STATES, id, pack('t', token, attempt - 1, crashes, handbacks, bit.bor(flags, SUSPECT), ms + wait, start, node))
         redis.call('ZADD', Q .. ':retrying', ms + wait, id)
         nudge('due')

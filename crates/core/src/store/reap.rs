@@ -20,6 +20,8 @@ pub struct Reaped {
     pub unclaimed: u64,
     /// Whether another call is needed.
     pub more: bool,
+    /// A later term was here before: nothing was changed, and this reaper no longer holds the lease.
+    pub fenced: bool,
 }
 
 /// How crashes are met.
@@ -40,20 +42,25 @@ impl CrashPolicy {
 }
 
 impl Store {
-    /// Takes up to [`BATCH`] jobs of a dead incarnation away from it. May be sent again after any error.
+    /// Takes up to [`BATCH`] jobs of a dead incarnation away from it, under the lease of `term`. May be sent again after any error.
     ///
     /// # Errors
     /// As any call.
-    pub async fn reap(&self, queue: &str, incarnation: &str, policy: &CrashPolicy) -> Result<Reaped, StoreError> {
+    pub async fn reap(&self, queue: &str, incarnation: &str, term: u64, policy: &CrashPolicy) -> Result<Reaped, StoreError> {
         let fill = |command: &mut redis::Cmd| {
-            command.arg(incarnation).arg(BATCH).arg(policy.max_crashes);
+            command.arg(incarnation).arg(format!("{term:016}")).arg(BATCH).arg(policy.max_crashes);
             for wait in &policy.waits {
                 command.arg(as_ms(*wait));
             }
         };
-        let (requeued, buried, unclaimed, more): (u64, u64, u64, u8) =
-            REAP.run(&self.link, &self.keys.queue_tag(queue), &self.time(), fill).await?;
-        Ok(Reaped { requeued, buried, unclaimed, more: more == 1 })
+        let answer: Vec<u64> = REAP.run(&self.link, &self.keys.queue_tag(queue), &self.time(), fill).await?;
+        match answer.as_slice() {
+            [_fence] => Ok(Reaped { fenced: true, ..Reaped::default() }),
+            [requeued, buried, unclaimed, more] => {
+                Ok(Reaped { requeued: *requeued, buried: *buried, unclaimed: *unclaimed, more: *more == 1, fenced: false })
+            }
+            _ => Err(StoreError::unexpected("a reaping that cannot be read")),
+        }
     }
 
     /// Who has, or had, lists in a queue; `true` for those that are already known to be gone.

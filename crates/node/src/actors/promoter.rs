@@ -166,6 +166,8 @@ async fn lease(state: &mut State) -> Result<(), StoreError> {
             state.above = 0;
             state.seen = Some((node.clone(), term));
             state.queues_read = None;
+            // Every queue is visited once in a new term, so that its fence rises whether or not something is due there.
+            state.queues.clear();
             state.status.set_lease(Lease { holder: Some(node.clone()), term, mine: true });
             tracing::info!(target: "promoter", node_id = %node, lease_term = term, ttl_ms = as_ms(state.config.ttl),
                 after = after.word(), "lease acquired");

@@ -136,7 +136,7 @@ pub async fn run_once(state: &mut State) -> Result<Pass, StoreError> {
     // A fetch that the dead node had left waiting takes the next entry of a queue, often at once.
     let watchful = state.last_death.is_some_and(|at| now.duration_since(at) < WATCHFUL);
     if all_owners || watchful {
-        reap(state, &mut pass).await?;
+        reap(state, lease.term, &mut pass).await?;
     }
     if all_owners {
         state.owners_read = Some(now);
@@ -197,17 +197,20 @@ async fn silent_too_long(state: &mut State) -> Result<Vec<String>, StoreError> {
         .collect())
 }
 
-/// Takes the jobs of every owner that is no member (any more), queue by queue.
-async fn reap(state: &mut State, pass: &mut Pass) -> Result<(), StoreError> {
-    let members: HashSet<String> = state.store.incarnations().await?.into_iter().collect();
+/// Takes the jobs of every owner that is no member (any more), queue by queue, while the lease is held in `term`.
+async fn reap(state: &State, term: u64, pass: &mut Pass) -> Result<(), StoreError> {
     for queue in state.store.queues().await? {
-        for (owner, already_gone) in state.store.owners(&queue).await? {
-            if members.contains(&owner) {
-                continue;
-            }
+        // In this order: a node becomes a member before it becomes an owner, so whoever owns something here and is no member a
+        // moment later has ceased to be one.
+        let owners = state.store.owners(&queue).await?;
+        let members: HashSet<String> = state.store.incarnations().await?.into_iter().collect();
+        for (owner, already_gone) in owners.into_iter().filter(|(owner, _)| !members.contains(owner)) {
             let mut requeued = 0;
             loop {
-                let reaped = state.store.reap(&queue, &owner, &state.crashes).await?;
+                let reaped = state.store.reap(&queue, &owner, term, &state.crashes).await?;
+                if reaped.fenced {
+                    return Ok(());
+                }
                 requeued += reaped.requeued + reaped.unclaimed;
                 pass.buried += reaped.buried;
                 if reaped.buried > 0 {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use punctual_core::store::StoreError;
 use punctual_core::store::nudge::Nudge;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::task::JoinHandle;
@@ -249,11 +250,10 @@ async fn drain(state: &mut State) {
 async fn be_reborn(state: &mut State) {
     let pool = &state.arguments.pool;
     let old = pool.status.incarnation();
-    match pool.data.is_registered(&old).await {
-        // Two parts of the node found out at once, and the first has seen to it.
-        Ok(true) if owns_all(pool, &old).await => return,
-        Ok(_) => {}
-        Err(_) => return,
+    // Sound: two parts of the node found out at once, and the first has seen to it. An error says nothing about this node; whoever
+    // found it out will find it out again.
+    if !matches!(is_sound(pool, &old).await, Ok(false)) {
+        return;
     }
     if pool.is_draining() {
         return;
@@ -271,13 +271,13 @@ async fn be_reborn(state: &mut State) {
     tracing::warn!(target: "supervisor", node_id = %new, was = %old, revoked = running, "declared dead, joined anew");
 }
 
-async fn owns_all(pool: &Pool, incarnation: &str) -> bool {
+/// Whether an incarnation is a member and an owner of each of its queues.
+async fn is_sound(pool: &Pool, incarnation: &str) -> Result<bool, StoreError> {
+    let mut sound = pool.data.is_registered(incarnation).await?;
     for queue in &pool.queues {
-        if !pool.claims.sweep(&queue.name, incarnation).await.is_ok_and(|swept| swept.owner) {
-            return false;
-        }
+        sound = sound && pool.claims.sweep(&queue.name, incarnation).await?.owner;
     }
-    true
+    Ok(sound)
 }
 
 /// Hands nudges on; subscribes again after the connection ends. Nothing depends on it.

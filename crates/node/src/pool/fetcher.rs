@@ -106,7 +106,10 @@ impl Fetcher {
         if self.hungry {
             // Bounded, so that a node whose slots are all busy for an hour still shows that its fetcher lives.
             let take = tokio::time::timeout(pool.block_time(), pool.slots.take(queue.number, MOST, !self.busy));
-            if let Some(Ok(taken)) = stoppable(pool, take).await {
+            // While it waited the node may have got a new name: a claim under the old one would run nothing and charge a crash.
+            if let Some(Ok(taken)) = stoppable(pool, take).await
+                && self.epoch == pool.epoch()
+            {
                 self.claim(pool, queue, taken).await;
             }
         } else {
