@@ -15,7 +15,6 @@ use punctual_core::handler::Registry;
 use punctual_core::store::{Kind, Store, StoreError};
 use ractor::{Actor, ActorRef};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::supervisor::{self, Supervisor};
@@ -41,7 +40,10 @@ pub fn node(loaded: Loaded, registry: Registry) -> ExitCode {
     let registry = if config.handlers.demo { registry } else { registry.without_demo() };
     // Two runtimes: handlers may keep theirs busy, the node's own goes on.
     let own = tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("punctual").enable_all().build();
-    let handlers = tokio::runtime::Builder::new_multi_thread().thread_name("handler").enable_all().build();
+    // Two threads at least, so that one handler that never yields does not stop the others.
+    let threads = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+    let handlers =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("handler").enable_all().build();
     let (Ok(own), Ok(handlers)) = (own, handlers) else {
         tracing::error!(target: "node", "threads cannot be started");
         return ExitCode::FAILURE;
@@ -108,8 +110,7 @@ async fn live(config: Arc<Config>, registry: Registry, handlers: tokio::runtime:
         () = signals.first.cancelled() => return Ok(()),
     }
     let (heartbeat, heartbeat_stop) = own_thread("heartbeat")?;
-    let exhausted = Arc::new(Notify::new());
-    let arguments = supervisor::Arguments { pool: Arc::clone(&pool), heartbeat, exhausted: Arc::clone(&exhausted) };
+    let arguments = supervisor::Arguments { pool: Arc::clone(&pool), heartbeat };
     let (supervisor, supervised) =
         Actor::spawn(None, Supervisor, arguments).await.map_err(|error| anyhow::anyhow!("start the actors: {error}"))?;
     tracing::info!(target: "node", node_id = %incarnation, version = env!("CARGO_PKG_VERSION"), concurrency = config.node.concurrency,
@@ -117,7 +118,7 @@ async fn live(config: Arc<Config>, registry: Registry, handlers: tokio::runtime:
 
     let failed = tokio::select! {
         () = signals.first.cancelled() => false,
-        () = exhausted.notified() => true,
+        () = pool.unfit.cancelled() => true,
     };
     stop(&pool, &supervisor, &signals, failed).await;
     supervisor.stop(None);
@@ -126,7 +127,7 @@ async fn live(config: Arc<Config>, registry: Registry, handlers: tokio::runtime:
     http_stop.cancel();
     let _ = tokio::time::timeout(Duration::from_secs(1), servers).await;
     tracing::info!(target: "node", node_id = %status.incarnation(), left = pool.in_flight(), "node stopped");
-    if failed { Err(anyhow::anyhow!("actors crashed too often; a new process may do better")) } else { Ok(()) }
+    if failed { Err(anyhow::anyhow!("stopped by itself, see the errors above; a new process may do better")) } else { Ok(()) }
 }
 
 /// Starts the HTTP servers: the API first, then the operators' address.
@@ -250,17 +251,20 @@ fn own_thread(name: &str) -> anyhow::Result<(tokio::runtime::Handle, std::sync::
 }
 
 /// The stop order. Returns when nothing is left to do, or when its time is over.
-async fn stop(pool: &Arc<Pool>, supervisor: &ActorRef<supervisor::Message>, signals: &Signals, at_once: bool) {
+async fn stop(pool: &Arc<Pool>, supervisor: &ActorRef<supervisor::Message>, signals: &Signals, failed: bool) {
     let began = Instant::now();
     let drain_timeout = pool.config.node.drain_timeout;
-    watchdog(drain_timeout + GRACE + FLUSH + Duration::from_secs(3), signals);
+    watchdog(drain_timeout + GRACE + FLUSH + Duration::from_secs(3), signals, i32::from(failed));
     let _ = supervisor.cast(supervisor::Message::Drain);
     let ended_by_itself = async {
-        while pool.in_flight() > 0 || pool.slots.free() < pool.slots.capacity() || !pool.is_draining() {
+        // Nobody waits for an execution that has outlived its claim.
+        let busy = || pool.slots.capacity() - pool.slots.free() > pool.zombies.load(Ordering::Acquire);
+        while pool.in_flight() > 0 || busy() || !pool.is_draining() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    let patience = if at_once { Duration::ZERO } else { drain_timeout };
+    // Without its actors a node cannot see its jobs through; with jobs that do not end it can see through the others.
+    let patience = if failed && pool.zombies.load(Ordering::Acquire) == 0 { Duration::ZERO } else { drain_timeout };
     tokio::select! {
         () = ended_by_itself => {}
         () = tokio::time::sleep(patience) => {}
@@ -316,7 +320,7 @@ async fn settled(pool: &Pool, within: Duration) {
 }
 
 /// Ends the process should the stop itself hang: a thread that needs no runtime.
-fn watchdog(within: Duration, signals: &Signals) {
+fn watchdog(within: Duration, signals: &Signals, code: i32) {
     let second = signals.second.clone();
     let spawned = std::thread::Builder::new().name("watchdog".to_owned()).spawn(move || {
         let step = Duration::from_millis(100);
@@ -329,7 +333,7 @@ fn watchdog(within: Duration, signals: &Signals) {
             }
             if waited > within || fast.is_some_and(|limit| waited > limit) {
                 // Everything that matters lies in Redis; the reaper takes what this process leaves.
-                std::process::exit(0);
+                std::process::exit(code);
             }
         }
     });

@@ -70,6 +70,27 @@ async fn handler_that_never_yields_times_out_and_keeps_its_slot_until_it_ends() 
 
 // H-64
 #[tokio::test]
+async fn node_whose_slots_never_come_back_finishes_the_rest_and_gives_way_to_a_new_process() -> Result<()> {
+    let scene = Scene::shared().await?;
+    let node = scene.steady("a").concurrency(4).set("node.drain_timeout", "10m").start().await?;
+    let flags = ["--max-attempts", "1", "--timeout", "300ms"];
+    let stuck = scene.enqueue("demo.spin", &json!({ "ms": 600_000 }), &flags).await?;
+    scene.until_state(&stuck, "dead", SOON).await?;
+    // One more job is under way when the node notices; it is seen through.
+    let running = scene.enqueue("demo.sleep", &json!({ "ms": 20_000 }), &["--max-attempts", "1"]).await?;
+    scene.until_state(&running, "running", SOON).await?;
+    node.wait_log(message("too many executions past their claim"), LATER).await?;
+    let exit = node.wait_exit(LATER).await?;
+    assert_eq!(exit.code(), Some(1), "{exit}");
+    assert_eq!(outcomes(&scene.job(&running).await?), ["succeeded"]);
+    let _next = scene.steady("a").start().await?;
+    let job = scene.enqueue("demo.noop", &json!({}), &[]).await?;
+    scene.until_state(&job, "succeeded", SOON).await?;
+    Ok(())
+}
+
+// H-64
+#[tokio::test]
 async fn handler_that_ignores_its_cancellation_is_ended_after_a_grace() -> Result<()> {
     let scene = Scene::shared().await?;
     let _node = scene.steady("a").concurrency(1).start().await?;

@@ -6,10 +6,10 @@ use anyhow::{Context as _, Result};
 use punctual_tests::wait::holds;
 use serde_json::json;
 
-use crate::scene::{SOON, Scene, noop, outcomes};
+use crate::scene::{SOON, Scene, instant, noop, outcomes, sleeper};
 
-/// A job that keeps meeting the wrong node waits half a minute at last.
-const UNROUTABLE: Duration = Duration::from_secs(150);
+/// A job that nobody could run waits half a minute at last, and then meets the wrong node once or twice more.
+const UNROUTABLE: Duration = Duration::from_secs(60);
 
 // H-90, BR-105
 #[tokio::test]
@@ -91,6 +91,26 @@ async fn node_without_the_handler_spends_no_attempt_and_unroutable_jobs_are_told
         assert_eq!((&job["attempt"], &job["crashes"]), (&json!(1), &json!(0)), "{job}");
     }
     Ok(())
+}
+
+// H-69: the wait grows only while nobody could run the job.
+#[tokio::test]
+async fn job_that_another_node_can_run_never_waits_longer_than_the_first_step() -> Result<()> {
+    let scene = Scene::shared().await?;
+    // The one that cannot is by far the quicker to fetch.
+    let _knows_not = scene.steady("knows-not").concurrency(16).set("handlers.demo", "false").start().await?;
+    let _knows = scene.steady("knows").concurrency(1).start().await?;
+    let ids = scene.enqueue_all((0..12).map(|_| sleeper(100))).await?;
+    punctual_tests::eventually(UNROUTABLE, "all to succeed", async || {
+        let jobs = scene.jobs(&ids).await.ok()?;
+        let now = jiff::Timestamp::now().as_millisecond();
+        for job in jobs.iter().filter(|job| job["state"] == "scheduled") {
+            let wait = instant(&job["due_at"]).expect("an instant") - now;
+            assert!(wait <= 1_100, "waits {wait} ms: {job}");
+        }
+        jobs.iter().all(|job| job["state"] == "succeeded").then_some(())
+    })
+    .await
 }
 
 // H-79

@@ -147,6 +147,18 @@ impl Store {
         Ok((seconds * 1000 + micros / 1000, beats.iter().map(Option::is_some).collect()))
     }
 
+    /// What every node says of itself that beats.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn live_nodes(&self) -> Result<Vec<NodeInfo>, StoreError> {
+        let raw: BTreeMap<String, String> = self.link.query(redis::cmd("HGETALL").arg(self.keys.cluster("nodes"))).await?;
+        let (ids, texts): (Vec<String>, Vec<String>) = raw.into_iter().unzip();
+        let (_, beats) = self.beats(&ids).await?;
+        let live = texts.iter().zip(beats).filter(|(_, beats)| *beats);
+        Ok(live.filter_map(|(text, _)| serde_json::from_str(text).ok()).collect())
+    }
+
     /// Declares an incarnation dead unless it beats, under the lease of `term`.
     ///
     /// # Errors

@@ -42,8 +42,6 @@ pub struct Arguments {
     pub pool: Arc<Pool>,
     /// The heartbeat's own runtime.
     pub heartbeat: tokio::runtime::Handle,
-    /// Told once when the restart budget is spent.
-    pub exhausted: Arc<tokio::sync::Notify>,
 }
 
 /// The supervisor's state.
@@ -140,7 +138,7 @@ impl Actor for Supervisor {
         }
         if state.restarts.len() > BUDGET {
             tracing::error!(target: "supervisor", actor, error = %why, "too many restarts");
-            state.arguments.exhausted.notify_one();
+            state.arguments.pool.unfit.cancel();
             return Ok(());
         }
         tracing::error!(target: "supervisor", actor, error = %why, restarts = state.restarts.len(), "actor restarted");
@@ -264,7 +262,6 @@ async fn be_reborn(state: &mut State) {
         return;
     }
     pool.status.set_incarnation(&new);
-    pool.epoch.fetch_add(1, Ordering::AcqRel);
     let running = pool.in_flight();
     pool.stop_all(Stop::Revoked);
     pool.status.forget_beat();

@@ -30,6 +30,8 @@ const SWEEP_IDLE: Duration = Duration::from_secs(15);
 const ADVERTISE_EVERY: Duration = Duration::from_secs(60);
 /// How long after its timeout a handler that does not yield keeps its claim.
 const OVERDUE: Duration = Duration::from_secs(1);
+/// How long too many executions may have outlived their claims.
+const CROWDED: Duration = Duration::from_secs(15);
 
 /// What the worker pool works on.
 pub struct State {
@@ -38,6 +40,7 @@ pub struct State {
     odd: Vec<Odd>,
     swept: Vec<Instant>,
     advertised: Instant,
+    crowded_since: Option<Instant>,
     isolated: bool,
     repeats: Repeats,
 }
@@ -54,7 +57,7 @@ impl State {
         let now = Instant::now();
         let odd = pool.queues.iter().map(|_| Odd::default()).collect();
         let swept = pool.queues.iter().map(|_| now).collect();
-        Self { pool, tasks, odd, swept, advertised: now, isolated: false, repeats: Repeats::default() }
+        Self { pool, tasks, odd, swept, advertised: now, crowded_since: None, isolated: false, repeats: Repeats::default() }
     }
 }
 
@@ -77,6 +80,7 @@ pub async fn run_once(state: &mut State) -> Result<(), String> {
         return Err("a fetcher or settler ended by itself".to_owned());
     }
     overdue(&pool);
+    give_way(state);
     isolation(state);
     let running = pool.slots.capacity().saturating_sub(pool.slots.free());
     pool.status.set_running(running as u64, pool.zombies.load(Ordering::Acquire) as u64);
@@ -107,6 +111,22 @@ fn overdue(pool: &Arc<Pool>) {
         tracing::warn!(target: "worker_pool", job_id = %flight.id, handler = %flight.handler, timeout_ms = flight.timeout.as_millis() as u64,
             "handler ignores its timeout");
         pool.decide(&flight, Ended::TimedOut(flight.timeout));
+    }
+}
+
+/// Gives way to a new process when too many executions have outlived their claims: a quarter of the slots, at most 16.
+fn give_way(state: &mut State) {
+    let pool = &state.pool;
+    let (zombies, slots) = (pool.zombies.load(Ordering::Acquire), pool.slots.capacity());
+    if zombies < (slots / 4).clamp(1, 16) {
+        state.crowded_since = None;
+        return;
+    }
+    // Some end after all.
+    let crowded = state.crowded_since.get_or_insert_with(Instant::now).elapsed() >= CROWDED;
+    if crowded && !pool.is_draining() && !pool.unfit.is_cancelled() {
+        tracing::error!(target: "worker_pool", zombies, slots, "too many executions past their claim");
+        pool.unfit.cancel();
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use punctual_core::codec::{DecodeError, decode};
 use punctual_core::policy::effective;
-use punctual_core::state::{Ended, unroutable_wait};
+use punctual_core::state::Ended;
 use punctual_core::store::claim::{ClaimRequest, Claimed, ClaimedJob, MOST};
 use punctual_core::store::fetch::Fetch;
 use punctual_core::store::packed::FLAG_SUSPECT;
@@ -32,7 +32,7 @@ const HOLD: Duration = Duration::from_millis(100);
 pub async fn run(pool: Arc<Pool>, number: usize) {
     let queue = &pool.queues[number];
     let _counted = Counted::new(&pool);
-    let (epoch, incarnation) = (pool.epoch(), pool.status.incarnation());
+    let (epoch, incarnation) = pool.status.identity();
     let mut fetcher = Fetcher {
         fetch: pool.claims.fetch(&queue.name, &incarnation, pool.block_time()),
         epoch,
@@ -91,8 +91,7 @@ impl Fetcher {
                 stoppable(pool, tokio::time::sleep(HOLD)).await;
                 return;
             }
-            self.epoch = pool.epoch();
-            self.incarnation = pool.status.incarnation();
+            (self.epoch, self.incarnation) = pool.status.identity();
             self.fetch = pool.claims.fetch(&queue.name, &self.incarnation, pool.block_time());
             self.hungry = true;
         }
@@ -264,21 +263,18 @@ async fn stoppable<T>(pool: &Pool, work: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// What a handler gets besides the flight.
-struct Start {
-    args: String,
-    headers: BTreeMap<String, String>,
+/// What becomes of a claimed job.
+enum Fate {
+    /// It runs, with what its handler gets besides the flight.
+    Run { args: String, headers: BTreeMap<String, String> },
+    /// It waits for another node; `readable` tells whether this one at least can read it.
+    Elsewhere { readable: bool },
+    /// It ends here.
+    Over(Ended),
 }
 
 /// What can be said of a claimed job before it runs.
-fn prepare(
-    pool: &Pool,
-    queue: &Queue,
-    job: &ClaimedJob,
-    token: u64,
-    now_ms: u64,
-    epoch: u64,
-) -> (Arc<Flight>, Result<Start, Ended>) {
+fn prepare(pool: &Pool, queue: &Queue, job: &ClaimedJob, token: u64, now_ms: u64, epoch: u64) -> (Arc<Flight>, Fate) {
     let record = decode(&job.body);
     let suspect = job.packed.flags & FLAG_SUSPECT != 0;
     let name = record.as_ref().map_or_else(|_| String::new(), |record| record.spec.handler.clone());
@@ -297,19 +293,18 @@ fn prepare(
     let attempt = job.packed.attempt;
     let times = (age, lateness, due_ms);
     let flight = Flight::new(queue.number, job.id.clone(), name, token, attempt, limits, times, suspect, epoch);
-    let start = match record {
-        Err(DecodeError::Corrupt(reason)) => Err(Ended::Corrupt(reason)),
-        // A newer node can run it.
-        Err(DecodeError::Newer(_)) => Err(Ended::Unroutable(unroutable_wait(job.packed.handbacks))),
-        Ok(_) if handler.is_none() => Err(Ended::Unroutable(unroutable_wait(job.packed.handbacks))),
-        Ok(record) if record.spec.deadline_ms.is_some_and(|deadline| now_ms > deadline) => Err(Ended::Deadline),
-        Ok(record) => Ok(Start { args: record.spec.args, headers: record.spec.headers }),
+    let fate = match record {
+        Err(DecodeError::Corrupt(reason)) => Fate::Over(Ended::Corrupt(reason)),
+        Err(DecodeError::Newer(_)) => Fate::Elsewhere { readable: false },
+        Ok(_) if handler.is_none() => Fate::Elsewhere { readable: true },
+        Ok(record) if record.spec.deadline_ms.is_some_and(|deadline| now_ms > deadline) => Fate::Over(Ended::Deadline),
+        Ok(record) => Fate::Run { args: record.spec.args, headers: record.spec.headers },
     };
-    (Arc::new(flight), start)
+    (Arc::new(flight), fate)
 }
 
 fn launch(pool: &Arc<Pool>, queue: &Queue, job: &ClaimedJob, token: u64, now_ms: u64, epoch: u64) {
-    let (flight, start) = prepare(pool, queue, job, token, now_ms, epoch);
+    let (flight, fate) = prepare(pool, queue, job, token, now_ms, epoch);
     if !queue.flights.add(&flight) {
         pool.slots.give_back(1);
         return;
@@ -317,13 +312,22 @@ fn launch(pool: &Arc<Pool>, queue: &Queue, job: &ClaimedJob, token: u64, now_ms:
     if flight.suspect {
         queue.suspects.fetch_add(1, Ordering::AcqRel);
     }
-    match start {
-        Ok(start) => {
+    match fate {
+        Fate::Run { args, headers } => {
             metrics::histogram!("punctual_job_lateness_seconds", "queue" => queue.name.to_string())
                 .record(flight.lateness.as_secs_f64());
-            pool.handlers.spawn(execute(Arc::clone(pool), flight, start.args, start.headers));
+            pool.handlers.spawn(execute(Arc::clone(pool), flight, args, headers));
         }
-        Err(ended) => {
+        Fate::Elsewhere { readable } => {
+            let (pool, queue, times_before) = (Arc::clone(pool), Arc::clone(&queue.name), job.packed.handbacks);
+            tokio::spawn(async move {
+                let handler = readable.then_some(flight.handler.as_str());
+                let wait = pool.peers.wait_for(&pool.data, &queue, handler, times_before).await;
+                pool.decide(&flight, Ended::Unroutable(wait));
+                pool.execution_ended(&flight);
+            });
+        }
+        Fate::Over(ended) => {
             if let Ended::Corrupt(reason) = &ended {
                 tracing::error!(target: "worker_pool", job_id = %flight.id, queue = %queue.name, reason, "corrupt record set aside");
             }

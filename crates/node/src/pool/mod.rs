@@ -4,6 +4,7 @@
 pub mod bands;
 pub mod fetcher;
 pub mod flights;
+pub mod peers;
 pub mod settler;
 pub mod slots;
 pub mod sweeper;
@@ -19,9 +20,11 @@ use punctual_core::state::{Ended, Limits, after};
 use punctual_core::store::Store;
 use punctual_core::store::settle::Settlement;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::status::Status;
 use flights::{Flight, Flights, Stop};
+use peers::Peers;
 use slots::Slots;
 
 /// One queue of this node.
@@ -71,8 +74,6 @@ pub struct Pool {
     pub slots: Slots,
     /// The queues, by number.
     pub queues: Vec<Queue>,
-    /// Which incarnation this is, counted from 1. A flight of an earlier one is not settled.
-    pub epoch: AtomicU64,
     /// Stops claiming.
     pub draining: AtomicBool,
     /// Woken when draining begins.
@@ -81,6 +82,10 @@ pub struct Pool {
     pub fetchers: AtomicUsize,
     /// Executions that outlived their claim.
     pub zombies: AtomicUsize,
+    /// Who else could run what this node cannot.
+    pub peers: Peers,
+    /// Cancelled when only a new process can do better: this one drains and ends with an error.
+    pub unfit: CancellationToken,
     /// Told when an owner finds itself gone.
     pub gone: Notify,
 }
@@ -128,11 +133,12 @@ impl Pool {
             handlers,
             slots,
             queues,
-            epoch: AtomicU64::new(1),
             draining: AtomicBool::new(false),
             drained: Notify::new(),
             fetchers: AtomicUsize::new(0),
             zombies: AtomicUsize::new(0),
+            peers: Peers::default(),
+            unfit: CancellationToken::new(),
             gone: Notify::new(),
         }
     }
@@ -143,10 +149,10 @@ impl Pool {
         Duration::from_secs(2).max(Duration::from_millis(500) * u32::try_from(self.queues.len()).unwrap_or(u32::MAX))
     }
 
-    /// The number of the present incarnation.
+    /// The number of the present incarnation. A flight of an earlier one is not settled.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+        self.status.epoch()
     }
 
     /// Whether claiming has stopped.

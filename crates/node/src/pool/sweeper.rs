@@ -42,8 +42,7 @@ pub struct Pass {
 /// # Errors
 /// As any call; nothing was decided then.
 pub async fn sweep(pool: &Arc<Pool>, queue: &Queue, odd: &mut Odd) -> Result<Pass, StoreError> {
-    let epoch = pool.epoch();
-    let incarnation = pool.status.incarnation();
+    let (epoch, incarnation) = pool.status.identity();
     // Taken before asking: what is claimed meanwhile is in the answer but not here, and is not a stranger for long.
     let held: Vec<_> = queue.flights.all().into_iter().filter(|flight| flight.epoch == epoch).collect();
     let swept = pool.claims.sweep(&queue.name, &incarnation).await?;
