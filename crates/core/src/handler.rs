@@ -22,21 +22,23 @@
 //! assert!(registry.get("order.close").is_some());
 //! ```
 
-use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, HashMap};
+mod context;
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use context::States;
+pub use context::{JobContext, JobIdentity, Note};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Retry;
-use crate::client::{Client, Enqueue};
 use crate::job::{self, FieldError};
 
 /// What a handler says about the attempt. Returning it is the only way to end one.
@@ -125,143 +127,6 @@ pub trait Handler: Send + Sync + 'static {
     type Args: DeserializeOwned + JsonSchema + Send + 'static;
     /// Runs one attempt. Should return soon after [`JobContext::cancelled`]; at its timeout it is dropped.
     fn run(&self, args: Self::Args, job: JobContext) -> impl Future<Output = Outcome> + Send;
-}
-
-/// Something a handler tells about a running job.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Note {
-    /// How far it is, 0 to 100, and a short text.
-    Progress(f64, String),
-    /// A line kept with the job (the last 100 are).
-    Log(String),
-}
-
-type NoteSink = Arc<dyn Fn(Note) + Send + Sync>;
-type States = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
-
-/// What a handler can know of and do with the job it runs. Cheap to clone.
-#[derive(Clone)]
-pub struct JobContext {
-    inner: Arc<Context>,
-}
-
-struct Context {
-    identity: JobIdentity,
-    cancel: CancellationToken,
-    notes: NoteSink,
-    client: Option<Client>,
-    states: Arc<States>,
-}
-
-/// Which attempt of which job this is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobIdentity {
-    /// The job's id, unique within its queue.
-    pub id: String,
-    /// Its queue.
-    pub queue: String,
-    /// The handler's name.
-    pub handler: String,
-    /// Which attempt, from 1.
-    pub attempt: u32,
-    /// When this attempt was due, milliseconds since 1970 by Redis' clock.
-    pub due_ms: u64,
-    /// The claim's fencing token: it only grows. Hand it to your own database to refuse stale writers.
-    pub claim: u64,
-    /// Pairs that the producer sent along.
-    pub headers: BTreeMap<String, String>,
-}
-
-impl JobContext {
-    /// Makes a context; nodes and `punctual run` do this.
-    pub fn new(
-        identity: JobIdentity,
-        cancel: CancellationToken,
-        registry: &Registry,
-        client: Option<Client>,
-        notes: impl Fn(Note) + Send + Sync + 'static,
-    ) -> Self {
-        let states = Arc::clone(&registry.states);
-        Self { inner: Arc::new(Context { identity, cancel, notes: Arc::new(notes), client, states }) }
-    }
-
-    /// The job's id.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.inner.identity.id
-    }
-
-    /// Which attempt of which job this is.
-    #[must_use]
-    pub fn identity(&self) -> &JobIdentity {
-        &self.inner.identity
-    }
-
-    /// Which attempt, from 1.
-    #[must_use]
-    pub fn attempt(&self) -> u32 {
-        self.inner.identity.attempt
-    }
-
-    /// The claim's fencing token.
-    #[must_use]
-    pub fn claim(&self) -> u64 {
-        self.inner.identity.claim
-    }
-
-    /// When this attempt was due, milliseconds since 1970.
-    #[must_use]
-    pub fn due_ms(&self) -> u64 {
-        self.inner.identity.due_ms
-    }
-
-    /// Ends when the job is cancelled, timed out, or its node must let go of it. Cancel-safe.
-    pub async fn cancelled(&self) {
-        self.inner.cancel.cancelled().await;
-    }
-
-    /// Whether the handler should stop.
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.inner.cancel.is_cancelled()
-    }
-
-    /// The token behind [`JobContext::cancelled`], to hand on.
-    #[must_use]
-    pub fn cancellation(&self) -> &CancellationToken {
-        &self.inner.cancel
-    }
-
-    /// Says how far the job is, 0 to 100; the newest is kept and written at most a few times a second.
-    pub fn progress(&self, percent: f64, text: impl Into<String>) {
-        (self.inner.notes)(Note::Progress(percent.clamp(0.0, 100.0), text.into()));
-    }
-
-    /// Keeps a line with the job.
-    pub fn log(&self, line: impl Into<String>) {
-        (self.inner.notes)(Note::Log(line.into()));
-    }
-
-    /// What [`Registry::state`] injected.
-    ///
-    /// # Panics
-    /// When nothing of this type was injected: a mistake in the registry that the first run shows; the attempt fails.
-    #[must_use]
-    pub fn state<T: Send + Sync + 'static>(&self) -> Arc<T> {
-        let found = self.inner.states.get(&TypeId::of::<T>()).cloned();
-        found.and_then(|state| state.downcast().ok()).unwrap_or_else(|| {
-            panic!("no state of type {} was injected; add .state(…) to the registry", std::any::type_name::<T>())
-        })
-    }
-
-    /// Stores a follow-up job. The claim is not checked: give it an id or a unique key when a re-run must not repeat it.
-    ///
-    /// # Errors
-    /// When awaited: as [`Client::enqueue`]; in `punctual run`, that there is no cluster.
-    #[expect(clippy::needless_pass_by_value, reason = "arguments are made for the call: a reference would only add noise to it")]
-    pub fn enqueue<A: JobArgs>(&self, args: A) -> Enqueue {
-        Enqueue::new(self.inner.client.clone(), A::HANDLER, serde_json::to_string(&args).map_err(|error| error.to_string()))
-    }
 }
 
 type Run = Arc<dyn Fn(&str, JobContext) -> Pin<Box<dyn Future<Output = Outcome> + Send>> + Send + Sync>;
@@ -464,6 +329,7 @@ fn parse_args<A: DeserializeOwned>(text: &str) -> Result<A, FieldError> {
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use punctual_core::handler::Registry;
-use punctual_core::store::inspect::QueueView;
+use punctual_core::store::overview::QueueView;
 use punctual_core::store::{Kind, Store, StoreError};
 
 /// The label of a handler that this binary does not have, and of a queue that this node does not serve.
@@ -256,7 +256,7 @@ mod tests {
         let view = |names: &[String]| QueueView {
             queue: "q".to_owned(),
             paused: false,
-            states: punctual_core::store::inspect::StateCounts::default(),
+            states: punctual_core::store::overview::StateCounts::default(),
             oldest_ready_ms: None,
             unroutable: names.iter().map(|name| (name.clone(), 1)).collect(),
             due_soon: 0,

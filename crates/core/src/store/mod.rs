@@ -17,6 +17,7 @@ pub mod lease;
 pub mod nodes;
 pub mod note;
 pub mod nudge;
+pub mod overview;
 pub mod packed;
 pub mod pause;
 pub mod promote;

@@ -103,7 +103,7 @@ struct JobFlags {
     #[arg(long, value_parser = ["run", "skip", "hold"])]
     late: Option<String>,
 
-    /// How late is still in time; 0 by default.
+    /// How late is still in time; 30s by default.
     #[arg(long, value_name = "D", requires = "late")]
     grace: Option<String>,
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use punctual_core::store::inspect::NodeView;
 use punctual_core::store::nudge::Nudge;
+use punctual_core::store::overview::NodeView;
 use serde::Serialize;
 
 use super::failure::Failure;

@@ -1,7 +1,7 @@
 //! `punctual queues …`: what lies in the queues, and whether their jobs are let out.
 
 use clap::Subcommand;
-use punctual_core::store::inspect::QueueView;
+use punctual_core::store::overview::QueueView;
 use serde::Serialize;
 
 use super::failure::Failure;

@@ -2,7 +2,8 @@
 
 use punctual_core::clock;
 use punctual_core::state::State;
-use punctual_core::store::inspect::{NodeView, Page, QueueView};
+use punctual_core::store::inspect::Page;
+use punctual_core::store::overview::{NodeView, QueueView};
 
 use super::super::failure::Failure;
 use super::super::session::Cluster;
@@ -105,7 +106,7 @@ fn unroutable(queues: &[QueueView]) -> Check {
 mod tests {
     use std::collections::BTreeMap;
 
-    use punctual_core::store::inspect::StateCounts;
+    use punctual_core::store::overview::StateCounts;
 
     use super::*;
 
