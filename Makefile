@@ -7,7 +7,7 @@ CARGO ?= cargo
 RELEASE := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help demo dev build test lint fmt bench manifests
+.PHONY: help demo dev build test chaos soak mutants lint fmt bench manifests
 
 help: ## Shows these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,18 @@ test: ## Format, lints and every test, as CI runs them
 	else \
 	  set -x; $(CARGO) test --workspace --no-fail-fast; \
 	fi
+
+chaos: ## 5,000 random interleavings of whole nodes under faults, beside the 500 of `make test`
+	@server=$$(scripts/find-redis.sh) || exit 1; export REDIS_SERVER="$$server" PUNCTUAL_RUNS=1250; \
+	$(CARGO) test --release -p punctual-tests --test explore -- --nocapture
+
+soak: ## 50,000 of them
+	@server=$$(scripts/find-redis.sh) || exit 1; export REDIS_SERVER="$$server" PUNCTUAL_RUNS=12500; \
+	$(CARGO) test --release -p punctual-tests --test explore -- --nocapture
+
+mutants: ## Plants bugs into the scripts, one at a time, and shows after how many interleavings each is found
+	@server=$$(scripts/find-redis.sh) || exit 1; export REDIS_SERVER="$$server"; \
+	$(CARGO) test --release -p punctual-tests --test explore planted -- --ignored --nocapture
 
 lint: ## Format and lints only
 	$(CARGO) fmt --all --check

@@ -8,13 +8,14 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::config::{Config, Loaded};
 use punctual_core::handler::Registry;
 use punctual_core::store::{Kind, Store, StoreError};
 use ractor::{Actor, ActorRef};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::actors::supervisor::{self, Supervisor};
@@ -120,7 +121,8 @@ async fn live(config: Arc<Config>, registry: Registry, handlers: tokio::runtime:
         () = signals.first.cancelled() => false,
         () = pool.unfit.cancelled() => true,
     };
-    stop(&pool, &supervisor, &signals, failed).await;
+    watchdog(config.node.drain_timeout + GRACE + FLUSH + Duration::from_secs(3), &signals, i32::from(failed));
+    stop(&pool, &supervisor, &signals.second, failed).await;
     supervisor.stop(None);
     let _ = tokio::time::timeout(Duration::from_secs(2), supervised).await;
     drop(heartbeat_stop);
@@ -250,11 +252,10 @@ fn own_thread(name: &str) -> anyhow::Result<(tokio::runtime::Handle, std::sync::
     Ok((handle, stop))
 }
 
-/// The stop order. Returns when nothing is left to do, or when its time is over.
-async fn stop(pool: &Arc<Pool>, supervisor: &ActorRef<supervisor::Message>, signals: &Signals, failed: bool) {
+/// The stop order. Returns when nothing is left to do, or when its time is over; `hurry` does the fast half. A node that `failed`
+/// has no actors to see its jobs through. The actors are still there afterwards.
+pub async fn stop(pool: &Arc<Pool>, supervisor: &ActorRef<supervisor::Message>, hurry: &CancellationToken, failed: bool) {
     let began = Instant::now();
-    let drain_timeout = pool.config.node.drain_timeout;
-    watchdog(drain_timeout + GRACE + FLUSH + Duration::from_secs(3), signals, i32::from(failed));
     let _ = supervisor.cast(supervisor::Message::Drain);
     let ended_by_itself = async {
         // Nobody waits for an execution that has outlived its claim.
@@ -264,17 +265,18 @@ async fn stop(pool: &Arc<Pool>, supervisor: &ActorRef<supervisor::Message>, sign
         }
     };
     // Without its actors a node cannot see its jobs through; with jobs that do not end it can see through the others.
-    let patience = if failed && pool.zombies.load(Ordering::Acquire) == 0 { Duration::ZERO } else { drain_timeout };
+    let patience =
+        if failed && pool.zombies.load(Ordering::Acquire) == 0 { Duration::ZERO } else { pool.config.node.drain_timeout };
     tokio::select! {
         () = ended_by_itself => {}
         () = tokio::time::sleep(patience) => {}
-        () = signals.second.cancelled() => {}
+        () = hurry.cancelled() => {}
     }
     if pool.in_flight() > 0 {
         tracing::info!(target: "node", running = pool.in_flight(), waited_ms = began.elapsed().as_millis() as u64, "handing back");
         pool.stop_all(Stop::HandBack);
         // What will not end is left to the reaper: handing it back while it runs would run it twice at once.
-        let fast = signals.second.is_cancelled();
+        let fast = hurry.is_cancelled();
         let grace = if fast { Duration::from_secs(1) } else { GRACE + Duration::from_millis(500) };
         settled(pool, grace + if fast { Duration::from_millis(500) } else { FLUSH }).await;
     }

@@ -156,12 +156,22 @@ impl Model {
             98..99 => self.look().await?,
             _ => self.reap_again().await?,
         };
-        let after = Picture::take(&self.bench).await?;
+        let after = self.picture().await?;
         self.started.retain(|id| after.bodies.contains_key(id));
         after.check(&self.started)?;
         self.compare(&after, touched.as_ref(), allowed)?;
         self.before = after;
         Ok(())
+    }
+
+    /// The whole queue, in two round trips; its server holds little else.
+    async fn picture(&self) -> Result<Picture> {
+        let mut command = redis::cmd("KEYS");
+        command.arg(format!("{{{}:{Q}}}:*", self.bench.ns));
+        let keys = self.bench.store.keys();
+        let (parts, questions) = Picture::questions(keys, Q, self.bench.command(&command).await)?;
+        let answers = if parts.is_empty() { Vec::new() } else { self.bench.pipe(&questions).await };
+        Picture::of(keys, Q, &parts, answers)
     }
 
     fn pass_time(&mut self) {

@@ -6,10 +6,9 @@ use anyhow::{Context as _, Result, ensure};
 use punctual_core::codec::{self, Record};
 use punctual_core::job::{Priority, UniqueUntil};
 use punctual_core::state::State;
+use punctual_core::store::Keys;
 use punctual_core::store::packed::{FLAG_HISTORY, FLAG_SUSPECT, Packed};
-use redis::Value;
-
-use crate::table::{Bench, Q};
+use redis::{Pipeline, Value};
 
 /// A queue as it lies in Redis.
 #[derive(Clone, Debug, Default)]
@@ -35,17 +34,14 @@ pub struct Picture {
 const EXTRAS: [&str; 4] = ["h", "l", "results", "progress"];
 
 impl Picture {
-    /// Reads the queue of a bench whose server holds little else. Every key must be registered.
-    pub async fn take(bench: &Bench) -> Result<Self> {
-        let mut command = redis::cmd("KEYS");
-        command.arg(format!("{{{}:{Q}}}:*", bench.ns));
-        let mut keys: Vec<String> = bench.command(&command).await;
-        keys.sort();
-        let prefix = bench.key("");
+    /// How to read a queue: a question for each of its keys, and what each is about. Every key must be registered.
+    pub fn questions(keys: &Keys, queue: &str, mut found: Vec<String>) -> Result<(Vec<String>, Pipeline)> {
+        found.sort();
+        let prefix = keys.queue(queue, "");
         let mut pipeline = redis::pipe();
         let mut parts = Vec::new();
-        for key in &keys {
-            ensure!(bench.store.keys().is_registered(key), "{key} is not in the registry");
+        for key in &found {
+            ensure!(keys.is_registered(key), "{key} is not in the registry");
             let part = key[prefix.len()..].to_owned();
             match part.split(':').next().unwrap_or_default() {
                 "b" | "s" | "owners" | "results" | "progress" | "totals" => pipeline.cmd("HGETALL").arg(key),
@@ -56,23 +52,27 @@ impl Picture {
             };
             parts.push(part);
         }
+        Ok((parts, pipeline))
+    }
+
+    /// Puts the answers together.
+    pub fn of(keys: &Keys, queue: &str, parts: &[String], answers: Vec<Value>) -> Result<Self> {
         let mut picture = Self::default();
         for extra in EXTRAS {
             picture.extras.insert(extra, BTreeSet::new());
         }
-        let values: Vec<Value> = if parts.is_empty() { Vec::new() } else { bench.pipe(&pipeline).await };
-        for (part, value) in parts.iter().zip(values) {
-            picture.add(bench, part, value).with_context(|| part.clone())?;
+        for (part, value) in parts.iter().zip(answers) {
+            picture.add(keys, queue, part, value).with_context(|| part.clone())?;
         }
         Ok(picture)
     }
 
-    fn add(&mut self, bench: &Bench, part: &str, value: Value) -> Result<()> {
+    fn add(&mut self, keys: &Keys, queue: &str, part: &str, value: Value) -> Result<()> {
         let (kind, name) = part.split_once(':').unwrap_or((part, ""));
         match kind {
             "b" => {
                 for (id, body) in redis::from_redis_value::<Vec<(String, Vec<u8>)>>(value)? {
-                    ensure!(bench.store.keys().bucket(Q, &id) == bench.key(part), "{id} is in a wrong bucket");
+                    ensure!(keys.bucket(queue, &id) == keys.queue(queue, part), "{id} is in a wrong bucket");
                     self.bodies.insert(id, body);
                 }
             }

@@ -15,7 +15,7 @@ mod refusals;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use punctual_core::client::Client;
@@ -63,7 +63,7 @@ impl Server {
         config.http.tokens = tokens;
         let store = Store::new(&config.redis)?;
         let status = Arc::new(Status::new(Duration::from_secs(600)));
-        status.beat_confirmed(Instant::now());
+        status.beat_confirmed(tokio::time::Instant::now());
         status.fetched(Duration::from_secs(600));
         let client = Client::over(store.clone(), config.jobs.max_payload.as_usize());
         let registry = Arc::new(punctual_handlers::registry());

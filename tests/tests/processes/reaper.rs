@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use punctual_core::config::Config;
@@ -13,6 +13,7 @@ use punctual_core::store::nodes::NodeInfo;
 use punctual_node::actors::reaper::{self, State};
 use punctual_node::status::{Lease, Status};
 use punctual_tests::{Proxy, RedisServer, fresh_namespace};
+use tokio::time::Instant;
 
 use crate::scene::SOON;
 

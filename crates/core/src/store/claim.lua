@@ -22,6 +22,7 @@ if number == last and number > 0 then
   local out = {'ok', last_token, ms, 0, 0}
   local ids = redis.call('SMEMBERS', RUN)
   if #ids == 0 then return out end
+  table.sort(ids)
   local states = states_of(ids)
   for i, id in ipairs(ids) do
     if states[i] and string.sub(states[i], 1, 17) == 'r' .. last_token then

@@ -16,6 +16,8 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, IntoConnectionInfo, Pipeline, RedisError, ServerErrorKind,
 };
 
+use tokio::io::{AsyncRead, AsyncWrite};
+
 use crate::config::Redis;
 
 /// How an error of Redis is to be met. Total: an unknown one backs off.
@@ -140,6 +142,22 @@ fn from_text(text: &str) -> Kind {
     SIGNS.iter().find(|(sign, _)| text.contains(sign)).map_or(Kind::Wrong, |(_, kind)| *kind)
 }
 
+/// What carries a connection's bytes.
+pub trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
+
+/// Makes a connection's bytes flow; asked again for each new connection.
+pub type Wire = Arc<dyn Fn() -> std::io::Result<Box<dyn ByteStream>> + Send + Sync>;
+
+/// Where connections come from.
+#[derive(Clone)]
+enum Origin {
+    Server(Box<Client>),
+    /// Streams of a test, which can then lose and delay what it likes.
+    Given(Wire),
+}
+
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -150,7 +168,7 @@ pub struct Link {
 }
 
 struct Shared {
-    client: Client,
+    origin: Origin,
     response_timeout: Duration,
     /// Whether its commands are timed: how long a blocking one waits says nothing about Redis.
     timed: bool,
@@ -165,12 +183,18 @@ impl Link {
     /// # Errors
     /// When the settings cannot describe a server: an unreadable CA or password file.
     pub fn new(settings: &Redis, response_timeout: Duration) -> Result<Self, StoreError> {
-        Ok(Self::from_client(client(settings)?, response_timeout, true))
+        Ok(Self::from_origin(Origin::Server(Box::new(client(settings)?)), response_timeout, true))
     }
 
-    fn from_client(client: Client, response_timeout: Duration, timed: bool) -> Self {
+    /// Prepares a link over given streams, without password and TLS; it cannot subscribe. For tests.
+    #[must_use]
+    pub fn over(wire: Wire, response_timeout: Duration) -> Self {
+        Self::from_origin(Origin::Given(wire), response_timeout, true)
+    }
+
+    fn from_origin(origin: Origin, response_timeout: Duration, timed: bool) -> Self {
         let shared = Shared {
-            client,
+            origin,
             response_timeout,
             timed,
             current: Mutex::new(None),
@@ -183,13 +207,13 @@ impl Link {
     /// A second connection to the same server.
     #[must_use]
     pub fn another(&self, response_timeout: Duration) -> Self {
-        Self::from_client(self.shared.client.clone(), response_timeout, true)
+        Self::from_origin(self.shared.origin.clone(), response_timeout, true)
     }
 
     /// A second connection to the same server, for a blocking command.
     #[must_use]
     pub fn blocking(&self, response_timeout: Duration) -> Self {
-        Self::from_client(self.shared.client.clone(), response_timeout, false)
+        Self::from_origin(self.shared.origin.clone(), response_timeout, false)
     }
 
     /// Sends one command. Not cancel-safe for commands that change something: the command may have been sent.
@@ -230,8 +254,10 @@ impl Link {
     /// # Errors
     /// When it cannot be made in time.
     pub async fn subscriber(&self) -> Result<redis::aio::PubSub, StoreError> {
-        let connect = self.shared.client.get_async_pubsub();
-        match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
+        let Origin::Server(client) = &self.shared.origin else {
+            return Err(StoreError { kind: Kind::Unreachable, text: "given streams carry no subscriptions".to_owned() });
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT, client.get_async_pubsub()).await {
             Ok(made) => made.map_err(StoreError::from),
             Err(_) => Err(StoreError { kind: Kind::Unreachable, text: "no connection in time".to_owned() }),
         }
@@ -252,9 +278,11 @@ impl Link {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(self.shared.response_timeout));
-        let connection = self.shared.client.get_multiplexed_async_connection_with_config(&config).await.inspect_err(|error| {
-            count_error(StoreError::from(error.clone()).kind);
-        })?;
+        let made = match &self.shared.origin {
+            Origin::Server(client) => client.get_multiplexed_async_connection_with_config(&config).await,
+            Origin::Given(wire) => over(wire, config).await,
+        };
+        let connection = made.inspect_err(|error| count_error(StoreError::from(error.clone()).kind))?;
         let generation = self.shared.generation.fetch_add(1, Ordering::Relaxed) + 1;
         *self.current() = Some((generation, connection.clone()));
         Ok((generation, connection))
@@ -278,6 +306,13 @@ impl Link {
             error
         })
     }
+}
+
+async fn over(wire: &Wire, config: AsyncConnectionConfig) -> Result<MultiplexedConnection, RedisError> {
+    let settings = redis::RedisConnectionInfo::default().set_skip_set_lib_name();
+    let (connection, driver) = MultiplexedConnection::new_with_config(&settings, wire()?, config).await?;
+    tokio::spawn(driver);
+    Ok(connection)
 }
 
 fn count_error(kind: Kind) {

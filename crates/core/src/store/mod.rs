@@ -35,8 +35,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use connect::{Kind, Link, StoreError};
+pub use connect::{ByteStream, Kind, Link, StoreError, Wire};
 pub use keys::Keys;
+pub use script::sources;
 
 use crate::config::Redis;
 
@@ -61,6 +62,12 @@ impl Store {
     /// When the settings cannot describe a server.
     pub fn new(settings: &Redis) -> Result<Self, StoreError> {
         Ok(Self { link: Link::new(settings, RESPONSE_TIMEOUT)?, keys: Keys::new(&settings.namespace), test_time_us: None })
+    }
+
+    /// A store over given streams. For tests.
+    #[must_use]
+    pub fn over(wire: Wire, namespace: &str) -> Self {
+        Self { link: Link::over(wire, RESPONSE_TIMEOUT), keys: Keys::new(namespace), test_time_us: None }
     }
 
     /// The same namespace over a connection of its own.

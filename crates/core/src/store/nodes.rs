@@ -120,12 +120,14 @@ impl Store {
         self.link.query(redis::cmd("HEXISTS").arg(self.keys.cluster("nodes")).arg(incarnation)).await
     }
 
-    /// Which incarnations are registered.
+    /// Which incarnations are registered, sorted.
     ///
     /// # Errors
     /// As any call.
     pub async fn incarnations(&self) -> Result<Vec<String>, StoreError> {
-        self.link.query(redis::cmd("HKEYS").arg(self.keys.cluster("nodes"))).await
+        let mut incarnations: Vec<String> = self.link.query(redis::cmd("HKEYS").arg(self.keys.cluster("nodes"))).await?;
+        incarnations.sort();
+        Ok(incarnations)
     }
 
     /// Redis' time in milliseconds, and whether each of these incarnations beats.

@@ -27,6 +27,8 @@ end
 if #moved > 0 then redis.call('LTRIM', PROC, #moved, -1) end
 
 local ids = redis.call('SPOP', RUN, limit)
+-- Put back to the front one by one, so the oldest comes last and runs first.
+table.sort(ids, function(a, b) return a > b end)
 local requeued, buried = 0, 0
 if #ids > 0 then
   local states = redis.call('HMGET', STATES, unpack(ids))

@@ -1,5 +1,6 @@
 //! Running → ready | retrying | dead for the jobs of a dead incarnation, and its fetched entries back to the front.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::script::{LEAVE, REAP};
@@ -68,7 +69,8 @@ impl Store {
     /// # Errors
     /// As any call.
     pub async fn owners(&self, queue: &str) -> Result<Vec<(String, bool)>, StoreError> {
-        let owners: Vec<(String, String)> = self.link.query(redis::cmd("HGETALL").arg(self.keys.queue(queue, "owners"))).await?;
+        let owners: BTreeMap<String, String> =
+            self.link.query(redis::cmd("HGETALL").arg(self.keys.queue(queue, "owners"))).await?;
         Ok(owners.into_iter().map(|(incarnation, value)| (incarnation, value.starts_with("gone"))).collect())
     }
 

@@ -4,6 +4,7 @@
 local inc = ARGV[2]
 local out = {redis.call('HGET', Q .. ':owners', inc) or '', redis.call('LLEN', Q .. ':p:' .. inc)}
 local ids = redis.call('SMEMBERS', Q .. ':run:' .. inc)
+table.sort(ids)
 if #ids > 0 then
   local states = states_of(ids)
   for i, id in ipairs(ids) do

@@ -5,10 +5,11 @@
 //! Deliberately absent: any judgement about other nodes.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::store::{Store, StoreError};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::Instant;
 
 use super::supervisor;
 use crate::status::Status;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::clock::{as_ms, format_ms};
 use punctual_core::config::Lease as LeaseConfig;
@@ -15,6 +15,7 @@ use punctual_core::store::lease::Acquired;
 use punctual_core::store::promote::{BATCH, Promoted};
 use punctual_core::store::{Store, StoreError};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::Instant;
 
 use crate::status::{Lease, Status};
 use crate::telemetry::Repeats;

@@ -5,9 +5,9 @@
 //! once more as long. Every take-over is a script that looks at the beat, or at the claim's token, itself.
 //! Deliberately absent: the lease (the promoter's), and any memory beyond what one more pass would find again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::clock::as_ms;
 use punctual_core::config::Retention;
@@ -16,6 +16,7 @@ use punctual_core::store::reap::CrashPolicy;
 use punctual_core::store::trim::BATCH as TRIM_BATCH;
 use punctual_core::store::{Store, StoreError};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::Instant;
 
 use crate::status::Status;
 use crate::telemetry::Repeats;
@@ -47,7 +48,7 @@ pub struct State {
     nodes: Vec<String>,
     nodes_read: Option<Instant>,
     /// Since when each silent node has been seen silent.
-    silent: HashMap<String, Instant>,
+    silent: BTreeMap<String, Instant>,
     clock: Option<(u64, Instant)>,
     /// Nobody is dead before this much unbroken time has passed since then.
     trust_since: Instant,
@@ -72,7 +73,7 @@ impl State {
             retention,
             nodes: Vec::new(),
             nodes_read: None,
-            silent: HashMap::new(),
+            silent: BTreeMap::new(),
             clock: None,
             // The clock cannot have been seen to step before it was seen at all.
             trust_since: now.checked_sub(Duration::from_secs(86_400)).unwrap_or(now),

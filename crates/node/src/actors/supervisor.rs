@@ -7,12 +7,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::store::StoreError;
 use punctual_core::store::nudge::Nudge;
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::{heartbeat, promoter, reaper, worker_pool};
 use crate::membership;

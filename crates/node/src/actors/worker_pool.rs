@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::config::OnIsolation;
 use punctual_core::state::Ended;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::execute::GRACE;
 use crate::membership;

@@ -258,6 +258,7 @@ async fn stoppable<T>(pool: &Pool, work: impl Future<Output = T>) -> Option<T> {
         return None;
     }
     tokio::select! {
+        biased;
         done = work => Some(done),
         () = drained => None,
     }

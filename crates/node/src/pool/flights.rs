@@ -1,12 +1,13 @@
 //! The jobs that this node has in its hands: claimed and not yet settled. Outlives every task that fills it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::backoff::RetryPolicy;
 use punctual_core::handler::Note;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Why a running job should stop.
@@ -137,7 +138,7 @@ impl Flight {
 /// All flights of one queue.
 #[derive(Debug, Default)]
 pub struct Flights {
-    inner: Mutex<HashMap<String, Arc<Flight>>>,
+    inner: Mutex<BTreeMap<String, Arc<Flight>>>,
 }
 
 impl Flights {
@@ -183,7 +184,7 @@ impl Flights {
         self.len() == 0
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Flight>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<Flight>>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

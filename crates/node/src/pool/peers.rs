@@ -1,11 +1,12 @@
 //! What the other nodes can run. Asked only about jobs that this node cannot.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::state::unroutable_wait;
 use punctual_core::store::Store;
 use punctual_core::store::nodes::NodeInfo;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 /// How long an answer is believed.
 const FRESH: Duration = Duration::from_secs(5);

@@ -4,13 +4,14 @@
 //! error the same batch is sent again: the script tells what was done before. It decides nothing about a job.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use punctual_core::clock::format_ms;
 use punctual_core::state::{AttemptOutcome, State};
 use punctual_core::store::note::JobNote;
 use punctual_core::store::settle::{MOST, Settled, Settlement};
 use punctual_core::store::{Kind, StoreError};
+use tokio::time::Instant;
 
 use super::flights::Flight;
 use super::{Pool, Queue, lock};

@@ -99,6 +99,7 @@ impl Slots {
                 None => woken.await,
                 Some(timer) => {
                     tokio::select! {
+                        biased;
                         () = woken => {}
                         () = timer.as_mut() => {
                             if let Some(taken) = self.try_take(queue, most, 1) {

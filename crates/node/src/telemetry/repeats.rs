@@ -3,7 +3,9 @@
 //! Redis away for ten minutes must not be ten thousand lines. Pure: whoever loops over something that fails keeps one
 //! [`Repeats`] and logs what it answers. Deliberately absent: the line itself, whose fields only the caller knows.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// Another text is told at once, but not more often than this: two failures may alternate.
 const CHANGE_EVERY: Duration = Duration::from_secs(1);
