@@ -1,6 +1,6 @@
 //! The handlers that this cluster runs: the registry, one line each, and one file per handler.
 //!
-//! To add one: a file with its arguments and an async function, and a line below. What a handler may reach is not
+//! To add one: a file with its arguments and an async function, a `mod` line and a line in the registry. What a handler may reach is not
 //! decided here: `handlers.http.allow` and `handlers.exec.allow` of the node that runs it say so, and an empty list
 //! allows nothing. The node injects them as [`punctual_core::config::Handlers`].
 
@@ -49,9 +49,9 @@ mod tests {
 
     #[test]
     fn demo_handlers_are_left_out_unless_asked_for() {
-        let names = registry().without_demo().names();
-        assert_eq!(names, ["article.publish", "http.request", "order.close", "process.exec", "report.run"]);
-        assert_eq!(registry().names().len(), 12);
+        let names = |registry: Registry| registry.names().into_iter().filter(|name| name.starts_with("demo.")).count();
+        assert_eq!((names(registry()), names(registry().without_demo())), (7, 0));
+        assert!(registry().without_demo().names().contains(&"order.close".to_owned()));
     }
 
     #[test]

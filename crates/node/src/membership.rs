@@ -17,11 +17,11 @@ pub fn new_incarnation(name: &str) -> String {
 
 /// What the node says of itself now.
 #[must_use]
-pub fn info(pool: &Pool, started_ms: u64) -> NodeInfo {
+pub fn info(pool: &Pool) -> NodeInfo {
     let node = &pool.config.node;
     NodeInfo {
         name: node.name.clone(),
-        started_ms,
+        started_ms: pool.status.joined_ms(),
         queues: node.queues.clone(),
         concurrency: node.concurrency,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -36,9 +36,9 @@ pub fn info(pool: &Pool, started_ms: u64) -> NodeInfo {
 /// # Errors
 /// As any call; it may be repeated.
 pub async fn register(pool: &Pool, incarnation: &str) -> Result<(), StoreError> {
-    let now_ms = advertise(pool).await?;
+    pool.status.joined(advertise(pool).await?);
     pool.data.beat(incarnation, pool.config.node.dead_after).await?;
-    pool.data.register_node(incarnation, &info(pool, now_ms)).await
+    pool.data.register_node(incarnation, &info(pool)).await
 }
 
 /// Tells the cluster which queues and handlers this node has; returns Redis' time in milliseconds.

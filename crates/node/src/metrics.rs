@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use punctual_core::handler::Registry;
-use punctual_core::store::overview::QueueView;
+use punctual_core::store::overview::{NodeView, QueueView};
 use punctual_core::store::{Kind, Store, StoreError};
 
 /// The label of a handler that this binary does not have, and of a queue that this node does not serve.
@@ -188,10 +188,9 @@ impl Sampler {
         let nodes = self.store.node_views().await?;
         let live = || nodes.iter().filter(|node| node.beat_age_ms.is_some());
         gauge!("punctual_nodes").set(live().count() as f64);
-        let handlers: BTreeSet<String> = live().flat_map(|node| node.handlers.iter().cloned()).collect();
-        let handlers: Vec<String> = handlers.into_iter().collect();
         for queue in &self.queues {
-            self.set(&self.store.queue(queue, &handlers).await?, sampled);
+            let handlers = NodeView::handlers_of(&nodes, queue);
+            self.set(&self.store.queue(queue, handlers.as_deref()).await?, sampled);
         }
         Ok(())
     }

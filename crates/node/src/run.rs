@@ -29,6 +29,8 @@ use crate::telemetry::{self, Repeats};
 
 /// How long a node waits for Redis at its start before it gives up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the supervisor may take to tell the others that this node drains.
+const TELL: Duration = Duration::from_secs(5);
 /// How long results may take to be settled at the end.
 const FLUSH: Duration = Duration::from_secs(5);
 
@@ -256,7 +258,7 @@ fn own_thread(name: &str) -> anyhow::Result<(tokio::runtime::Handle, std::sync::
 /// has no actors to see its jobs through. The actors are still there afterwards.
 pub async fn stop(pool: &Arc<Pool>, supervisor: &ActorRef<supervisor::Message>, hurry: &CancellationToken, failed: bool) {
     let began = Instant::now();
-    let _ = supervisor.cast(supervisor::Message::Drain);
+    let told = supervisor.call(|told| supervisor::Message::Drain(Some(told)), Some(TELL));
     let ended_by_itself = async {
         // Nobody waits for an execution that has outlived its claim.
         let busy = || pool.slots.capacity() - pool.slots.free() > pool.zombies.load(Ordering::Acquire);
@@ -267,8 +269,13 @@ pub async fn stop(pool: &Arc<Pool>, supervisor: &ActorRef<supervisor::Message>, 
     // Without its actors a node cannot see its jobs through; with jobs that do not end it can see through the others.
     let patience =
         if failed && pool.zombies.load(Ordering::Acquire) == 0 { Duration::ZERO } else { pool.config.node.drain_timeout };
+    let drained = async {
+        // Redis may be away: then nobody can be told, and the jobs come first.
+        let _ = told.await;
+        ended_by_itself.await;
+    };
     tokio::select! {
-        () = ended_by_itself => {}
+        () = drained => {}
         () = tokio::time::sleep(patience) => {}
         () = hurry.cancelled() => {}
     }

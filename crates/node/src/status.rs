@@ -22,6 +22,7 @@ pub struct Status {
     zombies: AtomicU64,
     incarnation: Mutex<String>,
     epoch: AtomicU64,
+    joined_ms: AtomicU64,
 }
 
 /// What a node knows of the lease.
@@ -69,6 +70,7 @@ impl Status {
             zombies: AtomicU64::new(0),
             incarnation: Mutex::default(),
             epoch: AtomicU64::new(0),
+            joined_ms: AtomicU64::new(0),
         }
     }
 
@@ -89,6 +91,17 @@ impl Status {
     pub fn identity(&self) -> (u64, String) {
         let incarnation = lock(&self.incarnation);
         (self.epoch(), incarnation.clone())
+    }
+
+    /// When this process first joined, milliseconds since 1970 by Redis' clock; 0 before.
+    #[must_use]
+    pub fn joined_ms(&self) -> u64 {
+        self.joined_ms.load(Ordering::Relaxed)
+    }
+
+    /// The process joins; only the first time counts.
+    pub fn joined(&self, now_ms: u64) {
+        let _ = self.joined_ms.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// A new incarnation begins.

@@ -318,7 +318,7 @@ fn cursors_read_back_and_nonsense_is_refused() {
 #[tokio::test]
 async fn queue_counts_jobs_by_state_and_no_bell() {
     let bench = Bench::new().await;
-    let view = bench.store.queue(Q, &[]).await.unwrap();
+    let view = bench.store.queue(Q, Some(&[])).await.unwrap();
     assert_eq!(
         serde_json::to_value(&view.states).unwrap(),
         serde_json::json!({"scheduled":0,"ready":0,"running":0,"retrying":0,"succeeded":0,"dead":0,"cancelled":0,"held":0})
@@ -333,7 +333,7 @@ async fn queue_counts_jobs_by_state_and_no_bell() {
             bench.join("n").await;
             bench.claim("n", 1, 1).await;
         }
-        let view = bench.store.queue(Q, &[]).await.unwrap();
+        let view = bench.store.queue(Q, Some(&[])).await.unwrap();
         let counts = serde_json::to_value(&view.states).unwrap();
         for other in states::ALL {
             assert_eq!(counts[other.word()], u64::from(other == state), "{other:?} in a queue with one {state:?}");
@@ -354,7 +354,7 @@ async fn queue_counts_jobs_by_state_and_no_bell() {
         ])
         .await;
     bench.at(500);
-    let view = bench.store.queue(Q, &[]).await.unwrap();
+    let view = bench.store.queue(Q, Some(&[])).await.unwrap();
     assert_eq!((view.states.ready, view.oldest_ready_ms, view.due_soon), (2, Some(500), 1));
 }
 
@@ -368,7 +368,7 @@ async fn queue_names_jobs_that_no_node_can_run() {
     let unroutable = |handlers: &[&str]| {
         let handlers: Vec<String> = handlers.iter().map(|name| (*name).to_owned()).collect();
         let bench = &bench;
-        async move { bench.store.queue(Q, &handlers).await.unwrap().unroutable }
+        async move { bench.store.queue(Q, Some(&handlers)).await.unwrap().unroutable }
     };
     assert_eq!(unroutable(&["other"]).await, [("noop".to_owned(), 1)].into());
     assert_eq!(unroutable(&["noop"]).await, BTreeMap::new());

@@ -278,9 +278,11 @@ impl Model {
             let due_ms = match job.due {
                 Due::Now => now_ms,
                 Due::In(ms) => now_ms + ms,
-                Due::At(ms) => ms.max(now_ms),
+                Due::At(ms) if job.late == Late::Run => ms.max(now_ms),
+                Due::At(ms) => ms,
             };
-            let state = if due_ms <= now_ms { State::Ready } else { State::Scheduled };
+            // What is late already and minds is left to the promoter.
+            let state = if due_ms == now_ms { State::Ready } else { State::Scheduled };
             let expected = twin.map_or(Enqueued::Stored { state, due_ms }, Enqueued::Duplicate);
             ensure!(*answer == expected, "{} answered {answer:?} instead of {expected:?}", job.id);
             if matches!(answer, Enqueued::Stored { .. }) {

@@ -93,7 +93,7 @@ async fn bury_declares_dead_who_does_not_beat_under_the_present_term_only() {
     bench.changed(&before, &format!("- {line}")).await;
     assert!(!bench.store.is_registered("n").await.unwrap());
     // The next reaper may say it again.
-    assert_eq!(bench.store.bury("n", term).await.unwrap(), Buried::Dead);
+    assert_eq!(bench.store.bury("n", term).await.unwrap(), Buried::Left);
 }
 
 #[tokio::test]

@@ -143,6 +143,19 @@ async fn promote_sees_the_fence_before_it_looks_whether_anything_is_due() {
 }
 
 #[tokio::test]
+async fn promote_asks_the_policy_of_a_job_that_was_handed_in_late() {
+    let bench = Bench::new().await;
+    let job = |name: &str, ms: u64, late| NewJob { due: Due::At(T0 - ms), late, grace_ms: 50, ..job(name) };
+    let jobs = [job("S", 51, Late::Skip), job("H", 51, Late::Hold), job("J", 50, Late::Skip), job("R", 51, Late::Run)];
+    bench.enqueue(&jobs).await;
+    assert_eq!(bench.table().await.lines("r2"), ["r2 [R]"]);
+    assert_eq!(moved(&bench.promote().await), (1, None, 2, 0));
+    let after = bench.table().await;
+    assert_eq!(after.lines("r2"), ["r2 [J R]"]);
+    assert_eq!((after.lines("cancelled"), after.lines("held")), (vec!["cancelled S t0"], vec!["held H t0"]));
+}
+
+#[tokio::test]
 async fn promote_runs_skips_or_holds_a_late_job_by_its_own_policy() {
     let job =
         |name: &str, late, grace_ms| NewJob { due: Due::In(100), late, grace_ms, ..unique(name, name, UniqueUntil::Finished) };

@@ -247,7 +247,7 @@ async fn settle_carries_out_every_end_that_the_state_machine_knows() {
         (Ended::Cancelled, "cancelled", 1),
         (Ended::HandedBack, "ready", 0),
         (Ended::Unroutable(second), "scheduled", 0),
-        (Ended::Deadline, "dead", 1),
+        (Ended::Deadline, "dead", 0),
         (Ended::Corrupt("c".into()), "dead", 1),
     ];
     for (ended, word, attempt) in cases {

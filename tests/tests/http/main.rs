@@ -92,7 +92,7 @@ impl Server {
 
     /// Jobs that wait in a queue.
     async fn waiting(&self, queue: &str) -> Result<u64> {
-        let view = self.store.queue(queue, &[]).await?;
+        let view = self.store.queue(queue, Some(&[])).await?;
         Ok(view.states.ready + view.states.scheduled)
     }
 }

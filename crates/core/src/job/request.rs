@@ -50,7 +50,7 @@ pub struct JobRequest {
     /// `low`, `normal`, `high` or `critical`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<String>,
-    /// 1 to 1,000.
+    /// 1 to 10,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// A preset's name or a policy object.
@@ -145,8 +145,8 @@ impl JobRequest {
             refuse("priority", "must be low, normal, high or critical".to_owned());
             Priority::Normal
         });
-        if self.max_attempts.is_some_and(|n| n == 0 || n > 1000) {
-            refuse("max_attempts", "must be from 1 to 1000".to_owned());
+        if self.max_attempts.is_some_and(|n| n == 0 || n > 10_000) {
+            refuse("max_attempts", "must be from 1 to 10000".to_owned());
         }
         let retry = self.retry.and_then(|value| {
             let parsed = match &value {
@@ -166,7 +166,8 @@ impl JobRequest {
                 None
             }
         });
-        let deadline_ms = self.deadline.and_then(|text| check_instant(&text).map_err(|message| refuse("deadline", message)).ok());
+        let deadline_ms =
+            self.deadline.and_then(|text| check_deadline(&text, due).map_err(|message| refuse("deadline", message)).ok());
         if let Some(unique) = &self.unique
             && let Err(message) = check_key(&unique.key)
         {
@@ -253,6 +254,23 @@ pub fn check_instant(text: &str) -> Result<u64, String> {
     Ok(at)
 }
 
+/// A deadline must leave the job a chance to start; this machine's clock may be a minute ahead of Redis'.
+fn check_deadline(text: &str, due: Due) -> Result<u64, String> {
+    let (at, now) = (check_instant(text)?, clock::local_ms());
+    let due_ms = match due {
+        Due::Now => now,
+        Due::In(ms) => now.saturating_add(ms),
+        Due::At(ms) => ms,
+    };
+    if at.saturating_add(60_000) < now {
+        return Err(format!("{text:?} has passed: the job would never start"));
+    }
+    if at.saturating_add(60_000) < due_ms {
+        return Err(format!("{text:?} lies before {}, when the job is due: it would never start", clock::format_ms(due_ms)));
+    }
+    Ok(at)
+}
+
 /// The key of jobs that are duplicates by content: handler and arguments, the arguments' keys sorted.
 fn fingerprint(handler: &str, args: &str) -> String {
     use sha2::{Digest, Sha256};
@@ -329,6 +347,7 @@ mod tests {
             (r#"{"handler":"a","id":"a:b"}"#, &["id"]),
             (r#"{"handler":"a","unique":{"key":""}}"#, &["unique.key"]),
             (r#"{"handler":"a","colour":"red"}"#, &["colour"]),
+            (r#"{"handler":"a","delay":"2h","deadline":"2199-01-01T00:00:00Z"}"#, &["deadline"]),
         ];
         for (text, expected) in cases {
             assert_eq!(fields(text), *expected, "{text}");

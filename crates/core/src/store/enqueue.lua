@@ -23,7 +23,10 @@ for i = 4, #ARGV, 9 do
   else
     local kind, number = string.sub(due, 1, 1), tonumber(string.sub(due, 2))
     local at = ms
-    if kind == 'i' then at = ms + number elseif kind == 'a' and number > ms then at = number end
+    -- Past means now: such a job is not late, it was handed in late. One that minds keeps its time, and goes by the schedule, so
+    -- that its own policy is asked.
+    local minds = string.sub(head, 3, 3) ~= 'r'
+    if kind == 'i' then at = ms + number elseif kind == 'a' and (number > ms or minds) then at = number end
     -- A caller's id may be used again while an old entry of it still lies in a list: the stamp tells them apart.
     local own = string.find(where, ':b:h', #Q + 1, true)
     local stamp = own and string.format('%.0f', us) or '0'
@@ -41,7 +44,7 @@ for i = 4, #ARGV, 9 do
     redis.call('HSET', where, id, head .. mark .. time(ms) .. time(at) .. text .. value)
     if till ~= '-' then redis.call('SET', Q .. ':u:' .. unique, id) end
     if dedupe ~= '' then redis.call('SET', Q .. ':d:' .. dedupe, id, 'PX', span) end
-    if at <= ms then
+    if at == ms then
       local band = string.sub(head, 2, 2)
       local list = ready[band]
       if not list then list = {}; ready[band] = list end

@@ -46,6 +46,8 @@ pub enum Buried {
     Dead,
     /// It beats.
     Alive,
+    /// It is no member: it left, or was declared dead before.
+    Left,
     /// This reaper no longer holds the lease in its term.
     NotHolder,
 }
@@ -173,6 +175,7 @@ impl Store {
         Ok(match answer {
             1 => Buried::Dead,
             0 => Buried::Alive,
+            2 => Buried::Left,
             _ => Buried::NotHolder,
         })
     }

@@ -1,6 +1,6 @@
 //! Looking at queues and nodes, never changing them: the documents of `queues show` and `nodes list`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,12 +75,27 @@ pub struct NodeView {
     pub handlers: Vec<String>,
 }
 
+impl NodeView {
+    /// Handlers of the live nodes that serve a queue; `None` when nobody does.
+    #[must_use]
+    pub fn handlers_of(nodes: &[Self], queue: &str) -> Option<Vec<String>> {
+        let mut serving = nodes
+            .iter()
+            .filter(|node| node.beat_age_ms.is_some() && !node.draining && node.queues.contains_key(queue))
+            .peekable();
+        serving.peek()?;
+        let handlers: BTreeSet<&String> = serving.flat_map(|node| &node.handlers).collect();
+        Some(handlers.into_iter().cloned().collect())
+    }
+}
+
 impl Store {
-    /// Counts and ages of one queue. `handlers` are those that live nodes have: what is not among them is unroutable.
+    /// Counts and ages of one queue. `handlers` are those of the live nodes that serve it, `None` when nobody does: what is not
+    /// among them is unroutable.
     ///
     /// # Errors
     /// As any call.
-    pub async fn queue(&self, queue: &str, handlers: &[String]) -> Result<QueueView, StoreError> {
+    pub async fn queue(&self, queue: &str, handlers: Option<&[String]>) -> Result<QueueView, StoreError> {
         let now_ms = self.probe().await?;
         let key = |part: &str| self.keys.queue(queue, part);
         let mut pipeline = redis::pipe();
@@ -132,8 +147,8 @@ impl Store {
         })
     }
 
-    /// Jobs that wait because no live node has their handler, among the next thousand of the scheduled set.
-    async fn unroutable(&self, queue: &str, handlers: &[String]) -> Result<BTreeMap<String, u64>, StoreError> {
+    /// Jobs that wait because no live node has their handler, among the next thousand of the scheduled set and of each band.
+    async fn unroutable(&self, queue: &str, handlers: Option<&[String]>) -> Result<BTreeMap<String, u64>, StoreError> {
         let mut counts = BTreeMap::new();
         let key = self.keys.queue(queue, "scheduled");
         let mut ids: Vec<String> = self.link.query(redis::cmd("ZRANGE").arg(key).arg(0).arg(999)).await?;
@@ -141,8 +156,11 @@ impl Store {
         let pairs: Vec<(String, String)> = ids.into_iter().filter(|id| id != "!").map(|id| (queue.to_owned(), id)).collect();
         for found in self.read(&pairs).await?.into_iter().flatten() {
             if let Ok(record) = &found.record
-                && found.packed.as_ref().is_some_and(|packed| packed.handbacks > 0)
-                && !handlers.contains(&record.spec.handler)
+                && handlers.is_none_or(|handlers| {
+                    // Until a node has met it nobody knows: another release may have the handler.
+                    let met = found.packed.as_ref().is_some_and(|packed| packed.handbacks > 0);
+                    met && !handlers.contains(&record.spec.handler)
+                })
             {
                 *counts.entry(record.spec.handler.clone()).or_insert(0) += 1;
             }

@@ -4,6 +4,14 @@ use super::script::RESUME;
 use super::{Store, StoreError};
 
 impl Store {
+    /// Whether nothing of a queue may start.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn is_paused(&self, queue: &str) -> Result<bool, StoreError> {
+        self.link.query(redis::cmd("EXISTS").arg(self.keys.queue(queue, "paused"))).await
+    }
+
     /// Stops new claims of a queue; what runs goes on. `true` when it was not paused before.
     ///
     /// # Errors

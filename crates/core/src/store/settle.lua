@@ -71,6 +71,8 @@ for i, id in ipairs(ids) do
     end
     if final and bit.band(flags, UNIQUE) ~= 0 then free_unique(id, redis.call('HGET', bucket(id), id)) end
     if final then
+      -- Nothing ran, so nothing is spent.
+      if outcome == '-' then attempt = attempt - 1 end
       ended[to] = (ended[to] or 0) + 1
       if not kept then
         gone[#gone + 1] = id

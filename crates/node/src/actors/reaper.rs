@@ -121,10 +121,13 @@ pub async fn run_once(state: &mut State) -> Result<Pass, StoreError> {
     let doomed = silent_too_long(state).await?;
     for node in doomed {
         match state.store.bury(&node, lease.term).await? {
-            Buried::Alive => {}
+            // A node that left in peace has no beat either, and may still be on the list that was read a moment ago.
+            Buried::Alive | Buried::Left => {}
             Buried::NotHolder => return Ok(pass),
             Buried::Dead => {
-                tracing::warn!(target: "reaper", node_id = %node, silent_ms = as_ms(state.dead_after), "node dead");
+                // A beat lives for dead_after, so it had been silent for as long when that was first seen.
+                let seen_for = state.silent.get(&node).map_or(Duration::ZERO, Instant::elapsed);
+                tracing::warn!(target: "reaper", node_id = %node, silent_ms = as_ms(state.dead_after + seen_for), "node dead");
                 pass.dead.push(node);
             }
         }

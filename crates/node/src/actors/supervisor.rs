@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use punctual_core::store::StoreError;
 use punctual_core::store::nudge::Nudge;
-use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
+use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -27,14 +27,14 @@ const BUDGET: usize = 5;
 const BUDGET_TIME: Duration = Duration::from_secs(60);
 
 /// What the supervisor is told.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Message {
     /// A hint from the cluster.
     Nudge(Nudge),
     /// This node was declared dead.
     Buried,
-    /// Take no more jobs and give the lease up; what runs goes on.
-    Drain,
+    /// Take no more jobs and give the lease up; what runs goes on. Answered when the others have been told.
+    Drain(Option<RpcReplyPort<()>>),
 }
 
 /// What the supervisor needs.
@@ -104,10 +104,18 @@ impl Actor for Supervisor {
             Message::Nudge(Nudge::Cancel(queue)) => tell(state.worker_pool.as_ref(), worker_pool::Message::Cancel(queue)),
             Message::Nudge(Nudge::Drain(node)) => {
                 if node == pool.status.incarnation() {
-                    myself.cast(Message::Drain)?;
+                    myself.cast(Message::Drain(None))?;
                 }
             }
-            Message::Drain => drain(state).await,
+            Message::Drain(told) => {
+                // Asked once more it has nothing to add: what it says of itself must not come after its farewell.
+                if !pool.is_draining() {
+                    drain(state).await;
+                }
+                if let Some(told) = told {
+                    let _ = told.send(());
+                }
+            }
             Message::Buried => be_reborn(state).await,
         }
         Ok(())
@@ -237,10 +245,7 @@ async fn drain(state: &mut State) {
     }
     let incarnation = pool.status.incarnation();
     tracing::info!(target: "supervisor", node_id = %incarnation, running = pool.in_flight(), "node draining");
-    let known = pool.data.probe().await;
-    if let Ok(now_ms) = known
-        && let Err(error) = pool.data.update_node(&incarnation, &membership::info(pool, now_ms)).await
-    {
+    if let Err(error) = pool.data.update_node(&incarnation, &membership::info(pool)).await {
         tracing::debug!(target: "supervisor", error = %error, "draining not shown");
     }
 }

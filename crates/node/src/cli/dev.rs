@@ -34,7 +34,7 @@ Needs redis-server 7.0 or newer, or valkey-server 7.2 or newer, on PATH or in $R
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
-    /// Port of the dashboard and the API on 127.0.0.1; 0 takes a free one.
+    /// Port of the HTTP API on 127.0.0.1; 0 takes a free one.
     #[arg(long, value_name = "N")]
     port: Option<u16>,
 

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use punctual_core::client::Receipt;
-use punctual_core::job::{JobRequest, LateRequest, Unique, UniqueUntil};
+use punctual_core::job::{FieldError, JobRequest, LateRequest, Unique, UniqueUntil};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ use super::{bulk, follow, input};
 
 const EXAMPLE: &str = "\
 Examples:
-  punctual enqueue order.close --args '{\"order_id\":7}' --delay 30m --id order-7-close
+  punctual enqueue order.close --args '{\"order_id\":7,\"shop\":\"https://shop.example\"}' --delay 30m --id order-7-close
   punctual enqueue report.run --args @report.json --at 2027-03-28T02:30 --tz Europe/Berlin --wait
   punctual enqueue --bulk jobs.ndjson -o json > results.ndjson
 
@@ -43,7 +43,7 @@ pub(super) struct Args {
 /// What describes one job.
 #[derive(Debug, clap::Args)]
 struct JobFlags {
-    /// Name of the handler, as in `punctual handlers`.
+    /// Name of the handler, as in `punctual handlers`; not together with --bulk.
     #[arg(required_unless_present = "bulk")]
     handler: Option<String>,
 
@@ -56,7 +56,7 @@ struct JobFlags {
     queue: Option<String>,
 
     /// Due so long after it is stored, such as 30m or "1h 30m".
-    #[arg(long, value_name = "D", conflicts_with = "at")]
+    #[arg(long, value_name = "D", conflicts_with = "at", allow_hyphen_values = true)]
     delay: Option<String>,
 
     /// Due at this instant, RFC 3339; a local time needs --tz.
@@ -130,6 +130,7 @@ pub(super) fn run(session: &Session, args: Args) -> Result<(), Failure> {
                 let cluster = session.connect().await?;
                 let admit = Admit::new(session, &cluster, args.allow_unknown_handler);
                 let receipt = one(&cluster, &admit, request).await?;
+                hint(&cluster, &receipt.queue).await;
                 if wait {
                     note(described(&receipt));
                     return follow::to_the_end(session, &cluster, &receipt).await;
@@ -140,6 +141,17 @@ pub(super) fn run(session: &Session, args: Args) -> Result<(), Failure> {
                 session.out.show(&receipt, |_| receipt.id.clone())
             })
         }
+    }
+}
+
+/// Tells why a job may have to wait for longer than its time. Only a hint: whoever cannot ask says nothing.
+async fn hint(cluster: &Cluster, queue: &str) {
+    let (Ok(nodes), Ok(paused)) = (cluster.store().live_nodes().await, cluster.store().is_paused(queue).await) else { return };
+    if paused {
+        note(format!("queue {queue} is paused: the job waits until punctual queues resume {queue}"));
+    }
+    if !nodes.iter().any(|node| !node.draining && node.queues.contains_key(queue)) {
+        note(format!("no running node serves queue {queue}: the job waits until one does (node.queues, punctual nodes list)"));
     }
 }
 
@@ -172,20 +184,22 @@ impl JobFlags {
         if zone.is_some() && self.at.is_none() && self.deadline.is_none() {
             return Err(Failure::usage("--tz belongs to --at or --deadline"));
         }
-        let instant = |field, text: Option<String>| {
-            text.map(|text| input::instant(field, &text, zone)).transpose().map_err(|wrong| Failure::fields(&[wrong]))
+        let instant = |field, flag, text: Option<String>| {
+            let read = |text: String| input::instant(field, &text, zone);
+            let named = |wrong: FieldError| Failure::fields(&[FieldError::new(field, format!("{flag} {}", wrong.message))]);
+            text.map(read).transpose().map_err(named)
         };
         let mut request = JobRequest {
             handler: self.handler.unwrap_or_default(),
             args: self.args.map(|text| input::json(&text)).transpose()?,
             queue: self.queue,
             delay: self.delay,
-            run_at: instant("run_at", self.at)?,
+            run_at: instant("run_at", "--at", self.at)?,
             priority: self.priority,
             max_attempts: self.max_attempts,
             retry: self.retry.map(|text| policy(&text)).transpose()?,
             timeout: self.timeout,
-            deadline: instant("deadline", self.deadline)?,
+            deadline: instant("deadline", "--deadline", self.deadline)?,
             dedupe_for: self.dedupe_for,
             id: self.id,
             ..JobRequest::default()

@@ -8,7 +8,7 @@ use punctual_core::store::overview::NodeView;
 use serde::Serialize;
 
 use super::failure::Failure;
-use super::output::Output;
+use super::output::{Output, note};
 use super::session::{Cluster, Session};
 
 /// A node says that it drains within this time, or the command has failed.
@@ -73,6 +73,12 @@ pub(super) async fn run(session: &Session, args: &Args) -> Result<(), Failure> {
         }
         Command::Drain { id } => {
             let id = named(&nodes, id)?;
+            // A draining node neither takes jobs nor leads, and only a new start ends that.
+            if !nodes.iter().any(|node| node.id != id && node.beat_age_ms.is_some() && !node.draining) {
+                note(format!(
+                    "{id} is the last node that works: nothing is promoted, and dead nodes' jobs wait, until another starts"
+                ));
+            }
             let draining = drain(&cluster, &id).await?;
             let error = (!draining)
                 .then(|| format!("no sign of it within {} s: is the node alive (punctual nodes list)?", DRAIN_WITHIN.as_secs()));

@@ -1,7 +1,7 @@
 //! `punctual queues …`: what lies in the queues, and whether their jobs are let out.
 
 use clap::Subcommand;
-use punctual_core::store::overview::QueueView;
+use punctual_core::store::overview::{NodeView, QueueView};
 use serde::Serialize;
 
 use super::failure::Failure;
@@ -60,17 +60,17 @@ pub(super) async fn run(session: &Session, args: &Args) -> Result<(), Failure> {
     match &args.command {
         Command::List => {
             let names = cluster.store().queues().await.map_err(cluster.failed("list the queues"))?;
-            let handlers = handlers_alive(&cluster).await?;
+            let nodes = nodes(&cluster).await?;
             let mut queues = Vec::with_capacity(names.len());
             for name in &names {
-                queues.push(view(&cluster, name, &handlers).await?);
+                queues.push(view(&cluster, name, &nodes).await?);
             }
             let document = List { queues };
             session.out.show(&document, |out| table(out, &document.queues))
         }
         Command::Show { queue } => {
             cluster.known_queue(queue).await?;
-            let view = view(&cluster, queue, &handlers_alive(&cluster).await?).await?;
+            let view = view(&cluster, queue, &nodes(&cluster).await?).await?;
             session.out.show(&view, |out| text(out, &view))
         }
         Command::Pause { queue } => set_paused(session, &cluster, queue, true).await,
@@ -87,18 +87,13 @@ async fn set_paused(session: &Session, cluster: &Cluster, queue: &str, paused: b
     session.out.show(&document, |_| format!("{queue} is {}{already}", if paused { "paused" } else { "running" }))
 }
 
-/// Names of the handlers that some node has now.
-pub(super) async fn handlers_alive(cluster: &Cluster) -> Result<Vec<String>, Failure> {
-    let nodes = cluster.store().node_views().await.map_err(cluster.failed("list the nodes"))?;
-    let mut handlers: Vec<String> =
-        nodes.into_iter().filter(|node| node.beat_age_ms.is_some()).flat_map(|node| node.handlers).collect();
-    handlers.sort();
-    handlers.dedup();
-    Ok(handlers)
+async fn nodes(cluster: &Cluster) -> Result<Vec<NodeView>, Failure> {
+    cluster.store().node_views().await.map_err(cluster.failed("list the nodes"))
 }
 
-async fn view(cluster: &Cluster, queue: &str, handlers: &[String]) -> Result<QueueView, Failure> {
-    cluster.store().queue(queue, handlers).await.map_err(cluster.failed("look at the queue"))
+async fn view(cluster: &Cluster, queue: &str, nodes: &[NodeView]) -> Result<QueueView, Failure> {
+    let handlers = NodeView::handlers_of(nodes, queue);
+    cluster.store().queue(queue, handlers.as_deref()).await.map_err(cluster.failed("look at the queue"))
 }
 
 fn seconds(ms: Option<u64>) -> String {

@@ -23,7 +23,7 @@ use super::session::Session;
 
 const EXAMPLE: &str = "\
 Examples:
-  punctual run order.close --args '{\"order_id\":7}'
+  punctual run order.close --args '{\"order_id\":7,\"shop\":\"https://shop.example\"}'
   punctual run process.exec --args @job.json -o json
 
 Exit code 0 only when the handler is done. Its log lines and progress go to standard error.";

@@ -18,11 +18,11 @@ pub(super) async fn look(cluster: &Cluster) -> Result<Vec<Check>, Failure> {
     let nodes = store.node_views().await.map_err(cluster.failed("list the nodes"))?;
     let names = store.queues().await.map_err(cluster.failed("list the queues"))?;
     let alive: Vec<&NodeView> = nodes.iter().filter(|node| node.beat_age_ms.is_some()).collect();
-    let handlers: Vec<String> = alive.iter().flat_map(|node| node.handlers.iter().cloned()).collect();
     let now_ms = store.probe().await.map_err(cluster.failed("read the time"))?;
     let (mut queues, mut overdue) = (Vec::new(), Vec::new());
     for name in &names {
-        queues.push(store.queue(name, &handlers).await.map_err(cluster.failed("look at the queues"))?);
+        let handlers = NodeView::handlers_of(&nodes, name);
+        queues.push(store.queue(name, handlers.as_deref()).await.map_err(cluster.failed("look at the queues"))?);
         for state in [State::Scheduled, State::Retrying] {
             let page = Page { states: vec![state], limit: 1, cursor: None, handler: None, tag: None };
             let (jobs, _) = store.list(std::slice::from_ref(name), &page).await.map_err(cluster.failed("look at the queues"))?;

@@ -19,7 +19,7 @@ pub(super) async fn look(cluster: &Cluster) -> (Vec<Check>, bool) {
     let unreachable = |error| {
         let failure = Failure::redis("reach the cluster", &cluster.config.redis.url, &error);
         let line = failure.lines().join("; ");
-        let (what, todo) = line.rsplit_once("; ").unwrap_or((&line, "look at the server"));
+        let (what, todo) = line.split_once("; ").unwrap_or((&line, "look at the server"));
         (vec![Check::wrong("reachable", what, todo)], false)
     };
     let mut rounds = Vec::with_capacity(ROUNDS);
