@@ -305,8 +305,6 @@ impl<'a> Explorer<'a> {
         let count = 1 + self.choices.below(3).min(self.jobs - 1);
         for _ in 0..count {
             self.jobs -= 1;
-            self.named += 1;
-            let number = self.named;
             let choices = &mut self.choices;
             let work = Work {
                 ms: [0, 20, 200, 900][choices.below(4)],
@@ -318,39 +316,49 @@ impl<'a> Explorer<'a> {
                 key: format!("key {}", choices.below(2)),
                 until: if choices.chance(50) { UniqueUntil::Started } else { UniqueUntil::Finished },
             });
-            let job = NewJob {
-                id: format!("job-{number:02}"),
-                queue: QUEUE.to_owned(),
-                due,
-                priority: if choices.chance(25) { *choices.one_of(&Priority::ALL) } else { Priority::Normal },
-                late: Late::Run,
-                grace_ms: 0,
-                unique,
-                dedupe: None,
-                spec: JobSpec {
-                    handler: "work".to_owned(),
-                    args: serde_json::to_string(&work).expect("plain data"),
-                    max_attempts: Some(3),
-                    retry: Some(Retry::parse(r#"{"backoff":"fixed","base":"300ms","jitter":0}"#).expect("a policy")),
-                    timeout_ms: Some(5_000),
-                    deadline_ms: None,
-                    tags: BTreeMap::new(),
-                    headers: BTreeMap::new(),
-                },
-            };
-            self.say("enqueue", &format!("{} {work:?} {due:?}", job.id));
-            let (client, witness) = (self.client.clone(), self.witness.clone());
-            tokio::spawn(async move {
-                let id = job.id.clone();
-                // Unique keys turn some away; only what was stored counts.
-                if let Ok(receipt) = client.submit(job).await
-                    && receipt.id == id
-                    && receipt.duplicate_of.is_none()
-                {
-                    witness.accept(&id);
-                }
-            });
+            let priority = if choices.chance(25) { *choices.one_of(&Priority::ALL) } else { Priority::Normal };
+            self.submit(&work, due, unique, priority);
         }
+    }
+
+    fn submit(&mut self, work: &Work, due: Due, unique: Option<Unique>, priority: Priority) {
+        self.named += 1;
+        let job = NewJob {
+            id: format!("job-{:02}", self.named),
+            queue: QUEUE.to_owned(),
+            due,
+            priority,
+            late: Late::Run,
+            grace_ms: 0,
+            unique,
+            dedupe: None,
+            spec: JobSpec {
+                handler: "work".to_owned(),
+                args: serde_json::to_string(work).expect("plain data"),
+                max_attempts: Some(3),
+                retry: Some(Retry::parse(r#"{"backoff":"fixed","base":"300ms","jitter":0}"#).expect("a policy")),
+                timeout_ms: Some(5_000),
+                deadline_ms: None,
+                tags: BTreeMap::new(),
+                headers: BTreeMap::new(),
+            },
+        };
+        self.say("enqueue", &format!("{} {work:?} {due:?}", job.id));
+        let (client, witness) = (self.client.clone(), self.witness.clone());
+        tokio::spawn(async move {
+            let id = job.id.clone();
+            // Unique keys turn some away; only what was stored counts.
+            if let Ok(receipt) = client.submit(job).await
+                && receipt.id == id
+                && receipt.duplicate_of.is_none()
+            {
+                witness.accept(&id);
+            }
+        });
+    }
+
+    fn is_fenced(&self, head: &Request) -> bool {
+        matches!(head.name(&self.redis.scripts).as_str(), "claim" | "promote" | "reap" | "bury" | "settle")
     }
 
     async fn fault(&mut self) -> Result<()> {
@@ -390,9 +398,20 @@ impl<'a> Explorer<'a> {
                 self.stalled.insert(head.line, self.gate.now_us() + ms * 1000);
             }
             5 => {
-                let ms = 300 + self.choices.below(2_200) as u64;
+                let ms = 300 + self.choices.below(4_200) as u64;
                 let until = self.gate.now_us() + ms * 1000;
-                let which = self.choices.below(self.nodes.len());
+                // Rather one that is in the middle of something that only an owner, or the leader, may do.
+                let busy: Vec<usize> = (0..self.nodes.len())
+                    .filter(|at| {
+                        let number = self.nodes[*at].number;
+                        heads.iter().any(|head| self.gate.node_of(head.line) == number && self.is_fenced(head))
+                    })
+                    .collect();
+                let which = if !busy.is_empty() && self.choices.chance(70) {
+                    *self.choices.one_of(&busy)
+                } else {
+                    self.choices.below(self.nodes.len())
+                };
                 self.nodes[which].frozen_until_us = until;
                 let name = self.nodes[which].incarnation();
                 self.say("freeze", &format!("{name} {ms} ms"));
@@ -418,10 +437,13 @@ impl<'a> Explorer<'a> {
             node.frozen_until_us = 0;
         }
         self.stalled.clear();
-        // More than a node has slots for, in every band.
-        self.jobs += 8;
         while self.jobs > 0 {
             self.enqueue();
+        }
+        // More than one node has slots for, in a band that only the bell tells of, and long enough that the others are missed.
+        for _ in 0..8 {
+            let work = Work { ms: 900, fails: 0, snoozes: false };
+            self.submit(&work, Due::Now, None, Priority::High);
         }
         self.paused = false;
         let end_us = self.gate.now_us() + CALM_US;
@@ -432,7 +454,10 @@ impl<'a> Explorer<'a> {
             // What a dead process had sent does not come for ever.
             for head in self.gate.heads() {
                 if self.gate.is_abandoned(head.line) {
-                    self.gate.cut(head.line);
+                    let comes_late = !head.is_fetch() && self.choices.chance(50);
+                    if !comes_late {
+                        self.gate.cut(head.line);
+                    }
                 }
             }
             // The person looks whether the resume got through.
