@@ -143,9 +143,17 @@ impl Layer {
         let mut entries = Vec::new();
         for (name, value) in env {
             let name = name.to_string_lossy();
-            let Some(rest) = name.strip_prefix("PUNCTUAL__") else { continue };
-            let key = rest.split("__").map(str::to_lowercase).collect::<Vec<_>>().join(".");
+            let dotted = |rest: &str| rest.split("__").map(str::to_lowercase).collect::<Vec<_>>().join(".");
             let origin = format!("environment {}", name.escape_debug());
+            let Some(rest) = name.strip_prefix("PUNCTUAL__") else {
+                // Nobody else's has two underscores further on.
+                if let Some(rest) = name.strip_prefix("PUNCTUAL_").filter(|rest| rest.contains("__")) {
+                    let message = format!("did you mean PUNCTUAL__{}? Variables begin with two underscores", rest.escape_debug());
+                    problems.push(Problem { key: dotted(rest), message, origin: Some(origin) });
+                }
+                continue;
+            };
+            let key = dotted(rest);
             match value.to_str() {
                 Some(value) => entries.push((key, value.to_owned(), origin)),
                 None => problems.push(Problem { key, message: "is not UTF-8 text".to_owned(), origin: Some(origin) }),

@@ -189,7 +189,14 @@ fn environment_is_text_that_each_key_reads_for_itself() {
 
 #[test]
 fn other_programs_variables_are_ignored() {
-    Case::new().env("PUNCTUAL_PORT", "tcp://10.0.0.1:80").env("PUNCTUAL_NODE__NAME", "?").env("punctual__x", "1").config();
+    Case::new().env("PUNCTUAL_PORT", "tcp://10.0.0.1:80").env("PUNCTUAL_PORT_80_TCP", "?").env("punctual__x", "1").config();
+}
+
+#[test]
+fn variable_with_one_underscore_too_few_is_named_and_not_ignored() {
+    let lines = Case::new().env("PUNCTUAL_NODE__NAME", "a").lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains("PUNCTUAL__NODE__NAME") && lines[0].starts_with("node.name"), "{lines:?}");
 }
 
 #[test]

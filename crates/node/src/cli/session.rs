@@ -114,7 +114,7 @@ impl Cluster {
         if queues.iter().any(|known| known == queue) {
             return Ok(());
         }
-        let known = if queues.is_empty() { "there is none yet".to_owned() } else { format!("there are {}", queues.join(", ")) };
+        let known = if queues.is_empty() { "there is none yet".to_owned() } else { format!("known: {}", queues.join(", ")) };
         Err(Failure::failed(format!("no queue {queue} in this cluster; {known}")))
     }
 }

@@ -46,13 +46,13 @@ fn beats(nodes: &[NodeView]) -> Check {
     let silent: Vec<&str> = nodes.iter().filter(|node| node.beat_age_ms.is_none()).map(|node| node.id.as_str()).collect();
     let alive = nodes.len() - silent.len();
     if !silent.is_empty() {
-        let detail = format!("{alive} beat, {} are silent: {}", silent.len(), silent.join(", "));
+        let detail = format!("alive: {alive}, silent: {} ({})", silent.len(), silent.join(", "));
         return Check::wrong("nodes", detail, "the reaper removes dead nodes within seconds; if it does not, look at the lease");
     }
     if alive == 0 {
         return Check::wrong("nodes", "none", "start one with punctual node");
     }
-    Check::fine("nodes", format!("{alive} beat"))
+    Check::fine("nodes", format!("alive: {alive}"))
 }
 
 /// `overdue`: how late the earliest waiting job of each queue is.
