@@ -32,6 +32,8 @@ const FAULTS: usize = 10;
 const JOBS: usize = 14;
 /// How long everything may take to come to its end after the last fault, in the explorer's time.
 const CALM_US: u64 = 240_000_000;
+/// And in how many steps: more than any number of nodes needs for their beats and looks in that time.
+const CALM_STEPS: usize = 40_000;
 /// How long it goes on after that.
 const LINGER_US: u64 = 3_000_000;
 /// How long a job may lie in a band while a node blocks in a fetch.
@@ -447,10 +449,12 @@ impl<'a> Explorer<'a> {
         }
         self.paused = false;
         let end_us = self.gate.now_us() + CALM_US;
-        let (mut ended_us, mut idle_us) = (None, None);
+        let (mut ended_us, mut idle_us, mut steps) = (None, None, 0);
         // A moment longer than until all have ended: what a late step does would show.
         while ended_us.is_none_or(|at| self.gate.now_us() < at + LINGER_US) {
             Self::settle().await;
+            steps += 1;
+            ensure!(steps < CALM_STEPS, "no rest after {steps} steps of calm");
             // What a dead process had sent does not come for ever.
             for head in self.gate.heads() {
                 if self.gate.is_abandoned(head.line) {

