@@ -20,6 +20,7 @@ pub struct Status {
     eviction: Mutex<Option<String>>,
     running: AtomicU64,
     zombies: AtomicU64,
+    crowded: AtomicBool,
     incarnation: Mutex<String>,
     epoch: AtomicU64,
     joined_ms: AtomicU64,
@@ -68,6 +69,7 @@ impl Status {
             eviction: Mutex::default(),
             running: AtomicU64::new(0),
             zombies: AtomicU64::new(0),
+            crowded: AtomicBool::new(false),
             incarnation: Mutex::default(),
             epoch: AtomicU64::new(0),
             joined_ms: AtomicU64::new(0),
@@ -181,8 +183,9 @@ impl Status {
         *lock(&self.eviction) = policy;
     }
 
-    /// How many executions there are now, and how many of them have outlived their claim.
-    pub fn set_running(&self, running: u64, zombies: u64) {
+    /// How many executions there are now, how many of them have outlived their claim, and whether those are too many.
+    pub fn set_running(&self, running: u64, zombies: u64, crowded: bool) {
+        self.crowded.store(crowded, Ordering::Relaxed);
         self.running.store(running, Ordering::Relaxed);
         self.zombies.store(zombies, Ordering::Relaxed);
     }
@@ -230,7 +233,7 @@ impl Status {
             },
             Check {
                 name: "executions",
-                ok: true,
+                ok: !self.crowded.load(Ordering::Relaxed),
                 detail: format!("{} running, {zombies} of them past their claim", self.running()),
             },
             Check {
@@ -245,4 +248,21 @@ impl Status {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_executions_past_their_claim_turn_the_node_unready() {
+        let status = Status::new(Duration::from_secs(60));
+        let executions = || status.checks().into_iter().find(|check| check.name == "executions").expect("a check");
+        status.set_running(4, 1, false);
+        assert!(executions().ok && executions().detail.contains("1 of them"));
+        status.set_running(4, 2, true);
+        assert!(!executions().ok);
+        status.set_running(4, 0, false);
+        assert!(executions().ok);
+    }
 }

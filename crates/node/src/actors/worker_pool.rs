@@ -84,7 +84,8 @@ pub async fn run_once(state: &mut State) -> Result<(), String> {
     give_way(state);
     isolation(state);
     let running = pool.slots.capacity().saturating_sub(pool.slots.free());
-    pool.status.set_running(running as u64, pool.zombies.load(Ordering::Acquire) as u64);
+    let crowded = state.crowded_since.is_some();
+    pool.status.set_running(running as u64, pool.zombies.load(Ordering::Acquire) as u64, crowded);
     for number in 0..pool.queues.len() {
         let queue = &pool.queues[number];
         let period = if queue.flights.is_empty() { SWEEP_IDLE } else { SWEEP_BUSY };
