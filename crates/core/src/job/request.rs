@@ -260,13 +260,10 @@ fn check_deadline(text: &str, due: Due) -> Result<u64, String> {
     let due_ms = match due {
         Due::Now => now,
         Due::In(ms) => now.saturating_add(ms),
-        Due::At(ms) => ms,
+        Due::At(ms) => ms.max(now),
     };
-    if at.saturating_add(60_000) < now {
-        return Err(format!("{text:?} has passed: the job would never start"));
-    }
     if at.saturating_add(60_000) < due_ms {
-        return Err(format!("{text:?} lies before {}, when the job is due: it would never start", clock::format_ms(due_ms)));
+        return Err(format!("{text:?} has passed by {}, when the job is due: it would never start", clock::format_ms(due_ms)));
     }
     Ok(at)
 }
