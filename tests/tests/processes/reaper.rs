@@ -98,3 +98,20 @@ async fn reaper_that_slept_through_its_lease_takes_nobodys_jobs() -> Result<()> 
     assert_eq!(store.owners(QUEUE).await?, [("other".to_owned(), false)]);
     Ok(())
 }
+
+#[tokio::test]
+async fn node_that_left_since_the_reaper_read_its_list_is_not_called_dead() -> Result<()> {
+    let redis = RedisServer::start().await?;
+    let (config, store) = store(&redis.url(), &fresh_namespace())?;
+    store.register_queue(QUEUE).await?;
+    let (status, _) = holder(&store).await?;
+    store.beat("other", DEAD_AFTER).await?;
+    store.register_node("other", &info()).await?;
+    // Little enough that a missing beat is a death at once.
+    let mut state = State::new(store.another(), status, Duration::ZERO, 3, config.retention);
+    assert_eq!(reaper::run_once(&mut state).await?.dead, Vec::<String>::new());
+    assert!(store.leave(QUEUE, "other", Duration::ZERO).await?);
+    store.deregister_node("other").await?;
+    assert_eq!(reaper::run_once(&mut state).await?.dead, Vec::<String>::new());
+    Ok(())
+}
